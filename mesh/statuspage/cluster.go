@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -11,52 +12,26 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// clusterView is a cluster of the graph.
+// clusterView is a cluster of the graph, as the channel has it. Of its members it has the names and how they are used, and of its endpoints those
+// that are shown.
 type clusterView struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
+	inspect.Cluster
+	ID string `json:"id"`
 	// Of is the cluster that it is a member of.
-	Of         string        `json:"of,omitempty"`
-	Kind       string        `json:"kind,omitempty"`
-	Policy     string        `json:"policy,omitempty"`
-	Members    []memberView  `json:"members,omitempty"`
+	Of string `json:"of,omitempty"`
+	// Why is the reason of its phase in words, and Reasons are those of its members, or of its priorities.
+	Why        string        `json:"why,omitempty"`
+	Reasons    []string      `json:"reasons,omitempty"`
 	Resource   *resourceView `json:"resource,omitempty"`
 	Assignment *resourceView `json:"assignment,omitempty"`
 	// Endpoints and Usable count the endpoints of the ClusterLoadAssignment: all of them, and
 	// those that may get RPCs by their health in the resource.
 	Endpoints int `json:"endpoints"`
 	Usable    int `json:"usable"`
-	// Chosen is set if the viewer has chosen it, and Unfolded if Priorities are there.
+	// Chosen is set if the viewer has chosen it, and Unfolded if Priorities are there. More is how many endpoints are not shown then.
 	Chosen   bool `json:"chosen,omitempty"`
 	Unfolded bool `json:"unfolded,omitempty"`
-	// Live is what the balancer does with the cluster, without what Members and Priorities have.
-	Live *liveView `json:"live,omitempty"`
-	// Priorities has the endpoints; More is how many are not shown.
-	Priorities []priorityView `json:"priorities,omitempty"`
-	More       int            `json:"more,omitempty"`
-}
-
-// liveView is the state of a cluster, with the reason in words.
-type liveView struct {
-	Phase     inspect.Phase `json:"phase"`
-	State     inspect.State `json:"state"`
-	Notes     string        `json:"notes,omitempty"`
-	Switching bool          `json:"switching,omitempty"`
-	Why       string        `json:"why"`
-}
-
-// priorityView is a priority, with the reason of its use in words.
-type priorityView struct {
-	inspect.Priority
-	Why string `json:"why,omitempty"`
-}
-
-// memberView is a member of an aggregate cluster.
-type memberView struct {
-	ID    string `json:"id"`
-	Name  string `json:"name"`
-	InUse bool   `json:"in_use,omitempty"`
-	Why   string `json:"why,omitempty"`
+	More     int  `json:"more,omitempty"`
 }
 
 const (
@@ -72,60 +47,69 @@ const (
 	askingTime = time.Second
 )
 
+// add adds a cluster that is not there yet.
+func (g *graphView) add(c inspect.Cluster, of string) {
+	if !slices.ContainsFunc(g.Clusters, func(other clusterView) bool { return other.Name == c.Name }) {
+		g.Clusters = append(g.Clusters, clusterView{Cluster: c, ID: clusterID(c.Name), Of: of})
+	}
+}
+
 // clustersOf fills in the clusters that the shown routes lead to, and the members of
 // aggregate ones, as the channel has them.
 func (v *view) clustersOf(g *graphView, chosen string, channel *inspect.Channel, client *xdsclient.Dump) {
 	ctx, cancel := context.WithTimeout(v.ctx, askingTime)
 	defer cancel()
-	states := make(map[string]*inspect.Cluster) // of those in the graph
-	for _, c := range g.Clusters {
-		live, _ := channel.Cluster(ctx, c.Name)
-		states[c.Name] = &live
+	for i := range g.Clusters {
+		if live, ok := channel.Cluster(ctx, g.Clusters[i].Name); ok {
+			g.Clusters[i].Cluster = live
+		}
 	}
 	room := otherEndpoints
 	for i := 0; i < len(g.Clusters); i++ {
-		state := states[g.Clusters[i].Name]
-		for _, m := range state.Members[:min(len(state.Members), membersShown)] {
-			if name := m.Cluster.Name; states[name] == nil && len(g.Clusters) < 2*graphClusters {
-				states[name] = &m.Cluster
-				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(name), Name: name, Of: g.Clusters[i].Name})
+		for _, m := range first(g.Clusters[i].Members, membersShown) {
+			if len(g.Clusters) < 2*graphClusters {
+				g.add(m.Cluster, g.Clusters[i].Name)
 			}
 		}
 		c := &g.Clusters[i]
 		c.Chosen = c.ID == chosen
-		v.fill(c, state, client)
+		v.fill(c, client)
 		limit := chosenEndpoints
 		if !c.Chosen {
 			if c.Endpoints > room || len(g.Clusters) > unfoldedClusters {
+				c.Priorities = nil
 				continue
 			}
 			room -= c.Endpoints
 			limit = otherEndpoints
 		}
 		c.Unfolded = c.Kind != "" && c.Kind != xdsresource.ClusterAggregate.String()
-		c.priorities(state.Priorities, limit)
+		c.unfold(limit)
 	}
 }
 
-// fill fills in what is known of a cluster but for its endpoints.
-func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Dump) {
+// fill fills in what is known of a cluster beside what the channel says.
+func (v *view) fill(c *clusterView, client *xdsclient.Dump) {
 	if _, isPlugin := xdsresource.PluginName(c.Name); !isPlugin { // which has no Cluster
 		c.Resource = v.node(client, typeurl.Cluster, c.Name)
 	}
-	if state.Name == "" { // the channel does not have it
+	if c.Phase == "" { // the channel does not have it
 		return
 	}
-	c.Kind, c.Policy = state.Kind, state.Policy
-	c.Live = &liveView{state.Phase, state.State, state.Notes, state.Switching, livestate.Why(state)}
-	for i, why := range livestate.MemberReasons(state.Members)[:min(len(state.Members), membersShown)] {
-		m := &state.Members[i]
-		c.Members = append(c.Members, memberView{ID: clusterID(m.Cluster.Name), Name: m.Cluster.Name, InUse: m.Use.InUse, Why: why})
+	c.Why, c.Reasons = livestate.Why(&c.Cluster), livestate.PriorityReasons(c.Priorities)
+	if len(c.Members) > 0 {
+		c.Reasons = first(livestate.MemberReasons(c.Members), membersShown)
+	}
+	c.Members = first(c.Members, membersShown)
+	for i := range c.Members {
+		c.Members[i].Cluster = inspect.Cluster{Name: c.Members[i].Cluster.Name}
 	}
 	if c.Kind == xdsresource.ClusterEDS.String() {
-		c.Assignment = v.node(client, typeurl.Endpoints, state.Service)
+		c.Assignment = v.node(client, typeurl.Endpoints, c.Service)
 	}
-	for i := range state.Priorities {
-		for e := range livestate.EndpointsOf(&state.Priorities[i]) {
+	c.Cluster.Resources, c.Traffic = nil, nil
+	for i := range c.Priorities {
+		for e := range livestate.EndpointsOf(&c.Priorities[i]) {
 			if c.Endpoints++; e.Usable() {
 				c.Usable++
 			}
@@ -133,10 +117,10 @@ func (v *view) fill(c *clusterView, state *inspect.Cluster, client *xdsclient.Du
 	}
 }
 
-// priorities fills in the endpoints, up to a limit.
-func (c *clusterView) priorities(all []inspect.Priority, limit int) {
-	for i, why := range livestate.PriorityReasons(all) {
-		p := priorityView{all[i], why}
+// unfold leaves out the endpoints beyond a limit.
+func (c *clusterView) unfold(limit int) {
+	for i := range c.Priorities {
+		p := &c.Priorities[i]
 		localities := p.Localities
 		p.Localities = []inspect.Locality{}
 		for _, l := range localities {
@@ -152,6 +136,5 @@ func (c *clusterView) priorities(all []inspect.Priority, limit int) {
 			}
 			p.Localities = append(p.Localities, l)
 		}
-		c.Priorities = append(c.Priorities, p)
 	}
 }

@@ -115,7 +115,7 @@ func TestEventsFollowChanges(t *testing.T) {
 		return func(data string) bool {
 			var g graphView
 			xdstest.NoError(t, json.Unmarshal([]byte(data), &g))
-			return len(g.Clusters) == 1 && g.Clusters[0].Name == cluster && g.Clusters[0].Live != nil && g.Clusters[0].Live.State == "READY"
+			return len(g.Clusters) == 1 && g.Clusters[0].Name == cluster && g.Clusters[0].State == "READY"
 		}
 	}
 	f.await("graph", leadsTo("before"))

@@ -185,7 +185,7 @@ func (g *graphView) routes(w wanted, host *xdsresource.VirtualHost, target strin
 		return viewRoute(i, host.Routes[i], traffic)
 	})
 	if chosen != "" && route == "" {
-		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(chosen), Name: chosen})
+		g.add(inspect.Cluster{Name: chosen}, "")
 		return
 	}
 	seen := make(map[string]bool)
@@ -194,7 +194,7 @@ func (g *graphView) routes(w wanted, host *xdsresource.VirtualHost, target strin
 			switch {
 			case seen[name]:
 			case len(g.Clusters) < graphClusters:
-				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(name), Name: name})
+				g.add(inspect.Cluster{Name: name}, "")
 			default:
 				g.MoreClusters++
 			}

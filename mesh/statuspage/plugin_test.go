@@ -28,7 +28,7 @@ func TestGraphWithAPlugin(t *testing.T) {
 			return false
 		}
 		c := g.Clusters[0]
-		return c.Name == "cluster_specifier_plugin:p" && c.Kind == "plugin" && c.Policy == "rls_experimental" && c.Live != nil && c.Live.State == "READY" &&
+		return c.Name == "cluster_specifier_plugin:p" && c.Kind == "plugin" && c.Policy == "rls_experimental" && c.State == "READY" &&
 			c.Resource == nil && c.Endpoints == 0
 	})
 }

@@ -17,7 +17,7 @@ const (
 // texts are the keys of what is said in sentences, which may be as long as an error. All other texts are names.
 var texts = map[string]bool{
 	"error": true, "last_error": true, "ambient": true, "reason": true, "why": true, "notes": true, "action": true, "text": true, "detail": true,
-	"first_fault": true, "waiting": true, "reports": true,
+	"first_fault": true, "waiting": true, "reports": true, "reasons": true,
 }
 
 // clipped returns a value for JSON with its texts from outside shortened. The value itself, which others may have, is not

@@ -23,8 +23,9 @@ export function lanes(g) {
   const note = text => h("p.soft.small", null, text);
   const routes = lane("routes-lane", "Routes", g.routes.items.map(route),
     g.routes.found === 0 && note(g.routes.total ? "No route matches the search." : "none"), pager("graph", g.routes));
+  const ids = new Map(g.clusters.map(c => [c.name, c.id]));
   for (const r of g.routes.items) edges.push({from: "host", to: `r${r.index}`});
-  const clusters = lane("clusters", "Clusters", g.clusters.map(c => cluster(c, g.listener.server)),
+  const clusters = lane("clusters", "Clusters", g.clusters.map(c => cluster(c, ids, g.listener.server)),
     g.more_clusters > 0 && note(`and ${plural(g.more_clusters, "more cluster")}`));
   const unfolded = g.clusters.filter(c => c.unfolded);
   const localities = lane("localities", "Localities", g.clusters.length > 0 && unfolded.length === 0 && note("Choose a cluster to see its endpoints."));
@@ -45,39 +46,40 @@ function route(r) {
       d.id ? set("graph.cluster", d.id, name(d.cluster)) : d.cluster, (d.percent < 100 || d.mirror) && ` ${percent(d.percent)}`, d.traffic > 0 && h("span.meta", null, ` · ${percent(d.traffic)} of RPCs`)))));
 }
 
-function cluster(c, usual) {
-  for (const m of c.members ?? []) edges.push({from: `k${c.id}`, to: `k${m.id}`, down: true, unused: !m.in_use});
-  const live = c.live, r = c.resource ?? {}, a = c.assignment, troubled = r.error || a?.error || live?.phase === "failed";
+function cluster(c, ids, usual) {
+  const members = (c.members ?? []).map((m, i) => ({name: m.cluster.name, id: ids.get(m.cluster.name), used: m.use.in_use, why: c.reasons[i]}));
+  for (const m of members) edges.push({from: `k${c.id}`, to: `k${m.id}`, down: true, unused: !m.used});
+  const r = c.resource ?? {}, a = c.assignment, troubled = r.error || a?.error || c.phase === "failed";
   // Notes repeat the errors of the resources, and always have the node id.
-  const notes = live?.notes && !r.error && !a?.error && !/^node id "[^"]*"$/.test(live.notes);
+  const notes = c.notes && !r.error && !a?.error && !/^node id "[^"]*"$/.test(c.notes);
   return h(`.box${c.chosen ? ".chosen" : ""}${troubled ? ".bad" : ""}`, {"data-key": `k${c.id}`, "data-node": `k${c.id}`},
-    h(".head", null, set("graph.cluster", c.chosen ? "" : c.id, name(c.name)), c.resource && badge(r.state || "not requested"), live && badge(live.state)),
+    h(".head", null, set("graph.cluster", c.chosen ? "" : c.id, name(c.name)), c.resource && badge(r.state || "not requested"), c.phase && badge(c.state)),
     h(".meta", null, [c.kind, c.policy].filter(Boolean).join(" · "), c.of && [" · member of ", name(c.of)]),
     h(".meta", null, version(r, usual)), failure(r), ignored(r),
-    live?.switching && h(".meta", null, "A newer version gets ready."),
-    live?.phase === "failed" && !r.error && error(live.why), notes && h(".meta", null, live.notes),
+    c.switching && h(".meta", null, "A newer version gets ready."),
+    c.phase === "failed" && !r.error && error(c.why), notes && h(".meta", null, c.notes),
     c.kind && c.kind !== "aggregate" && h(".meta", null, plural(c.endpoints, "endpoint"), c.usable < c.endpoints && `, ${c.usable} usable`,
       a && [": ", a.name !== c.name && [name(a.name), " "], a.state !== "ACKED" && [badge(a.state || "not requested"), " "], version(a, usual)]),
     a && [failure(a), ignored(a)],
-    (c.members ?? []).length > 0 && h("ol.edges", null, c.members.map(m =>
-      h("li", null, m.in_use ? "● in use: " : "○ ", set("graph.cluster", m.id, name(m.name)), m.why && h("span.meta", null, " ", m.why)))),
+    members.length > 0 && h("ol.edges", null, members.map(m =>
+      h("li", null, m.used ? "● in use: " : "○ ", m.id ? set("graph.cluster", m.id, name(m.name)) : name(m.name), m.why && h("span.meta", null, " ", m.why)))),
     !c.unfolded && c.endpoints > 0 && set("graph.cluster", c.id, `Show ${plural(c.endpoints, "endpoint")}`));
 }
 
 function places(c, localities, endpoints, several) {
   c.priorities ??= [];
-  for (const p of c.priorities) for (const [i, l] of p.localities.entries()) {
+  for (const [n, p] of c.priorities.entries()) for (const [i, l] of p.localities.entries()) {
     const key = `l${c.id}.${p.number}.${i}`;
-    edges.push({from: `k${c.id}`, to: key, unused: !p.use.in_use && c.live});
+    edges.push({from: `k${c.id}`, to: key, unused: !p.use.in_use && c.phase});
     localities.append(h(".box", {"data-key": key, "data-node": key},
       h(".head", null, locality(l), l.state && badge(l.state)),
       h(".meta", null, several && [name(c.name), " · "],
         (c.priorities.length > 1 || p.number > 0) && `priority ${p.number}${p.use.in_use ? ", in use" : ""} · `, `weight ${l.weight}`),
-      i === 0 && p.why && c.priorities.length > 1 && h(".meta", null, p.why),
+      i === 0 && c.priorities.length > 1 && c.reasons[n] && h(".meta", null, c.reasons[n]),
       i === 0 && !p.localities.some(l => l.endpoints.some(e => e.error)) && error(p.use.error)));
     for (const [j, e] of l.endpoints.entries()) {
       const id = `${key}.${j}`;
-      edges.push({from: key, to: id, unused: e.ejection || !p.use.in_use && c.live});
+      edges.push({from: key, to: id, unused: e.ejection || !p.use.in_use && c.phase});
       endpoints.append(h(`.box.endpoint${e.error && e.state !== "READY" ? ".bad" : ""}`, {"data-key": id, "data-node": id},
         h(".head", null, names(e.addresses), e.ejection ? badge("ejected") : badge(e.state || e.health)),
         several && h(".meta.narrow", null, name(c.name)),
