@@ -18,15 +18,8 @@ type clustersView struct {
 	// Since is since when RPCs are counted. It is zero if that has just begun.
 	Since time.Time `json:"since,omitzero"`
 	// Splits are the routes with several clusters that the search leaves, and MoreSplits counts those that are not shown.
-	Splits     []splitView `json:"splits,omitempty"`
-	MoreSplits int         `json:"more_splits,omitempty"`
-}
-
-// splitView compares the clusters of a route by their RPCs of the last minute.
-type splitView struct {
-	livestate.Split
-	// Shares are how many RPCs to each cluster have failed, in words.
-	Shares []string `json:"shares"`
+	Splits     []livestate.Split `json:"splits,omitempty"`
+	MoreSplits int               `json:"more_splits,omitempty"`
 }
 
 // rowView is a cluster, without its routes and endpoints.
@@ -34,10 +27,6 @@ type rowView struct {
 	livestate.Cluster
 	ID      string `json:"id"`
 	Channel uint64 `json:"channel,omitempty"`
-	// Rate is RPCs in a second, of the last ten seconds.
-	Rate float64 `json:"rate"`
-	// Share is how many RPCs of the last minute have failed, in words.
-	Share string `json:"share"`
 	// Started and Failures are those of each second of the last minute, the oldest first.
 	Started  []uint32 `json:"started"`
 	Failures []uint32 `json:"failures"`
@@ -92,23 +81,15 @@ func (v *view) clusters(w wanted) any {
 		case len(view.Splits) == livestate.MaxSplits:
 			view.MoreSplits++
 		default:
-			view.Splits = append(view.Splits, viewSplit(s))
+			view.Splits = append(view.Splits, *s)
 		}
-	}
-	return view
-}
-
-func viewSplit(s *livestate.Split) splitView {
-	view := splitView{Split: *s}
-	for i := range s.Clusters {
-		view.Shares = append(view.Shares, livestate.Percent(s.Clusters[i].Minute.Share()))
 	}
 	return view
 }
 
 // row describes a cluster, without its history.
 func (v *view) row(c *livestate.Cluster) rowView {
-	r := rowView{Cluster: *c, ID: clusterID(c.Name), Channel: v.channelOf(c.Target), Share: livestate.Percent(minute(c).Share())}
+	r := rowView{Cluster: *c, ID: clusterID(c.Name), Channel: v.channelOf(c.Target)}
 	r.Routes, r.BadEndpoints, r.Live = nil, nil, nil
 	return r
 }
@@ -128,7 +109,6 @@ func history(rows []rowView) {
 	})
 	for i := range rows {
 		rows[i].Started, rows[i].Failures = split(all[i])
-		rows[i].Rate = rateOf(all[i])
 	}
 }
 
@@ -138,17 +118,4 @@ func split(all []outcomes.Second) (started, failed []uint32) {
 		started[i], failed[i] = s.Started, s.Failed
 	}
 	return started, failed
-}
-
-// rateOf returns the RPCs in a second of the last ten seconds.
-func rateOf(all []outcomes.Second) float64 {
-	last := all[max(0, len(all)-10):]
-	if len(last) == 0 {
-		return 0
-	}
-	n := 0.0
-	for _, s := range last {
-		n += float64(s.Started)
-	}
-	return n / float64(len(last))
 }

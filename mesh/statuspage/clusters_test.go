@@ -41,7 +41,7 @@ func TestClusters(t *testing.T) {
 		return len(c.Items) == 3 && c.Items[0].Health == livestate.Failing && c.Items[0].RPCs != nil && c.Items[0].RPCs.Minute.Failed == 5 && c.Items[1].Health == livestate.Healthy
 	})
 	b, w := got.Items[0], got.Items[1]
-	if b.Name != "broken" || b.Share != "100 %" || b.Endpoints.Failing != 1 || !strings.Contains(b.Error, "connection refused") || b.Since.IsZero() || b.RPCs.Minute.P99 != nil {
+	if b.Name != "broken" || b.RPCs.Minute.Share() != 1 || b.Endpoints.Failing != 1 || !strings.Contains(b.Error, "connection refused") || b.Since.IsZero() || b.RPCs.Minute.P99 != nil {
 		t.Errorf("the first row is %+v", b)
 	}
 	if w.Name != "works" || w.RPCs.Minute.Ended != 5 || w.RPCs.Minute.Failed != 0 || w.RPCs.Minute.P99 == nil || w.Endpoints.Ready != 1 || got.Items[2].Health != livestate.Idle || got.Targets {

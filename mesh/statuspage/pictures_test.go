@@ -127,7 +127,7 @@ func TestBrowserComparesTheClustersOfARoute(t *testing.T) {
 	})
 	s := got.Splits[0]
 	v1, v2 := s.Clusters[0], s.Clusters[1]
-	if s.Route != "/grpc.testing.TestService/*" || s.Target != "xds:///"+service || v1.Name != "shop;version=v1" || s.Shares[0] != "0 %" || v2.Name != "shop;version=v2" || s.Shares[1] != "100 %" || v2.Minute.P99 != nil {
+	if s.Route != "/grpc.testing.TestService/*" || s.Target != "xds:///"+service || v1.Name != "shop;version=v1" || v1.Minute.Failed != 0 || v2.Name != "shop;version=v2" || v2.Minute.Share() != 1 || v2.Minute.P99 != nil {
 		t.Errorf("the route is %+v", s)
 	}
 	if found := section[clustersView](t, h, "clusters", "clusters.q", "nothing"); len(found.Splits) != 0 {

@@ -1,11 +1,12 @@
 // The table of clusters, and the lines of RPCs in the last minute.
 
 import {h, name, shape} from "./elements.js";
-import {empty, number, pager, plural, rate, since, table} from "./words.js";
+import {empty, number, pager, plural, rate, share, since, table} from "./words.js";
 
 export const healths = {failing: ["bad", "✕"], degraded: ["warn", "!"], healthy: ["good", "✓"], unknown: ["idle", "?"], idle: ["idle", "○"]};
 
 const health = (state, more) => h(`span.badge.${healths[state][0]}`, {title: more}, h("span", {"aria-hidden": "true"}, healths[state][1] + " "), state);
+const mean = list => list.reduce((sum, n) => sum + n, 0) / list.length;
 const ms = n => n < 0.1 ? "< 0.1 ms" : n >= 1000 ? `${(n / 1000).toFixed(1)} s` : n >= 10 ? `${n.toFixed(0)} ms` : `${n.toFixed(1)} ms`;
 
 // told are the clusters whose errors stand among the problems.
@@ -22,8 +23,8 @@ export function clusters(list, chosen) {
       [h("button.link", {type: "button", "data-cluster": c.id, "data-channel": c.channel}, name(c.name)), list.targets && h(".meta", null, name(c.target)),
         c.error && !told(c) && h(`.cause.${healths[c.health][0]}`, {title: c.error}, c.error)],
       c.started.some(n => n > 0) && sparkline(c.started, c.failures, `RPCs a second in the last minute, ${plural(minute.failed, "failure")}`),
-      c.started.some(n => n > 0) && rate(c.rate),
-      minute.ended ? h(minute.failed ? "span.failed" : "span", {title: `${number(minute.failed)} of ${number(minute.ended)} RPCs of the last minute`}, c.share) : null,
+      c.started.some(n => n > 0) && rate(mean(c.started.slice(-10))),
+      minute.ended ? h(minute.failed ? "span.failed" : "span", {title: `${number(minute.failed)} of ${number(minute.ended)} RPCs of the last minute`}, share(minute)) : null,
       minute.p99_ms !== undefined && [ms(minute.p50_ms), h("span.meta", null, " / "), ms(minute.p99_ms)],
       retries + hedges ? [number(retries), hedges > 0 && ` + ${plural(hedges, "hedge")}`] : null,
       endpoints(c.endpoints),
@@ -36,8 +37,8 @@ export function clusters(list, chosen) {
 
 // split compares the clusters of a route.
 function split(s, targets) {
-  const row = ({name: of, minute: m}, i) => ({key: `s${s.target}\n${s.route}\n${of}`, cells: [
-    name(of), rate(m.started / Math.max(m.seconds, 1)), m.ended ? h(m.failed ? "span.failed" : "span", null, s.shares[i]) : null,
+  const row = ({name: of, minute: m}) => ({key: `s${s.target}\n${s.route}\n${of}`, cells: [
+    name(of), rate(m.started / Math.max(m.seconds, 1)), m.ended ? h(m.failed ? "span.failed" : "span", null, share(m)) : null,
     m.p99_ms !== undefined && [ms(m.p50_ms), h("span.meta", null, " / "), ms(m.p99_ms)]]});
   return h(".split", {"data-key": `s${s.target}\n${s.route}`}, h("h3", null, "Route ", name(s.route), targets && h("span.meta", null, " of ", name(s.target))),
     table("Clusters of the route", ["Cluster", "RPC/s", "Errors", "p50 / p99"], s.clusters.map(row), [1, 2, 3]));

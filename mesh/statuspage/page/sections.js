@@ -5,7 +5,7 @@ import {clusters, sparkline} from "./clusters.js";
 import {drawEdges, lanes} from "./graph.js";
 import {failure, held, ignored} from "./resources.js";
 import {byName, params} from "./view.js";
-import {bad, badge, bytes, empty, error, number, pager, percent, plural, rate, seconds, set, since, table, until} from "./words.js";
+import {bad, badge, bytes, empty, error, number, pager, plural, rate, seconds, set, share, since, table, until} from "./words.js";
 
 // render has, for each event of the stream, the function that shows it in the body of its section.
 export const render = {
@@ -119,7 +119,7 @@ function destinations(list) {
   if (list.destinations?.length > 0) return [
     table("Destinations, the worst first", ["Destination", "Clients", "In sync", "Behind", "Refusing", "Versions", "RPCs/s", "Errors"], list.destinations.map(d => ({key: d.name, cells: [
       name(d.name), number(d.clients), number(d.in_sync), number(d.behind), number(d.refusing), number(d.most_versions),
-      d.rpcs ? rate(d.rpcs.started / Math.max(d.rpcs.seconds, 1)) : "-", d.rpcs?.ended > 0 ? percent(100 * d.rpcs.failed / d.rpcs.ended) : "-",
+      d.rpcs ? rate(d.rpcs.started / Math.max(d.rpcs.seconds, 1)) : "-", d.rpcs?.ended > 0 ? share(d.rpcs) : "-",
     ]})), [1, 2, 3, 4, 5, 6, 7]),
     list.more_destinations > 0 && h("p.small", null, `and ${plural(list.more_destinations, "more destination")}`),
   ];

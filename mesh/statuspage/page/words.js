@@ -22,6 +22,13 @@ export const until = iso => `${Math.max(0, Math.ceil((Date.parse(iso) - Date.now
 export const number = n => n.toLocaleString("en");
 export const plural = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
 export const percent = n => `${Math.round(n * 100) / 100} %`;
+
+// share says how many of the RPCs that have ended have failed, as "dynxds status" writes it.
+export function share({failed, ended}) {
+  const p = 100 * failed / ended;
+  return p > 0 && p < 0.1 ? "under 0.1 %" : p > 99.9 && p < 100 ? "over 99.9 %" : `${p === 0 || p === 100 ? p : p.toFixed(1)} %`;
+}
+
 export const rate = n => n === undefined ? "…" : n >= 100 ? n.toFixed(0) : n.toFixed(1);
 export const bytes = n => n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : n >= 1e3 ? `${(n / 1e3).toFixed(1)} kB` : `${n} B`;
 
