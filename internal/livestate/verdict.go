@@ -50,8 +50,7 @@ func isBehind(s *Server) bool { return !s.BehindSince.IsZero() }
 
 // verdict judges the state.
 func (g *gathering) verdict() Verdict {
-	state, subject := g.judge()
-	v := Verdict{State: state, Parts: []Part{subject}}
+	v := g.judge()
 	if len(g.Channels) > 0 {
 		v.Parts = append(v.Parts, Part{About: "rpcs", Text: g.errors()})
 	}
@@ -78,63 +77,60 @@ func (g *gathering) verdict() Verdict {
 // uncounted reports whether nothing is known of RPCs yet, as counting has only begun.
 func (g *gathering) uncounted() bool { return g.rpcs.Ended == 0 && g.rpcs.Seconds == 0 }
 
-// judge returns the state, and the first part of the verdict, which says what is in that state. The worst comes first.
-func (g *gathering) judge() (Health, Part) {
-	all, clusters := len(g.Clusters), make(map[Health]int)
+// Claim is what a verdict may begin with, if it holds.
+type Claim struct {
+	Holds       bool
+	State       Health
+	About, Text string
+}
+
+// Judge returns a verdict that begins with the first claim that holds.
+func Judge(claims ...Claim) (v Verdict) {
+	for _, c := range claims {
+		if c.Holds {
+			return Verdict{State: c.State, Parts: []Part{{About: c.About, Text: strings.ToUpper(string(c.State[:1])) + string(c.State[1:]) + ": " + c.Text}}}
+		}
+	}
+	return v
+}
+
+// judge begins the verdict with what is in the worst state.
+func (g *gathering) judge() Verdict {
+	channels, all, clusters := len(g.Channels), len(g.Clusters), make(map[Health]int)
 	for _, c := range g.Clusters {
 		clusters[c.Health]++
 	}
 	unconfigured := count(g.Channels, func(c *Channel) bool { return c.Health == Failing })
 	bypassing := count(g.Channels, func(c *Channel) bool { return c.Health == Degraded })
 	ending := count(g.Problems, func(p *Problem) bool { return p.Kind == "certificate" })
+	share := func(n, all int, noun string) string { return faults.Number(n) + " of " + faults.Count(all, noun) }
 	of := func(n int) string {
 		if all == 1 {
 			return "the only cluster"
 		}
-		return fmt.Sprintf("%s of %s", faults.Number(n), faults.Count(all, "cluster"))
-	}
-	part := func(h Health, about, format string, args ...any) (Health, Part) {
-		return h, Part{About: about, Text: strings.ToUpper(string(h[:1])) + string(h[1:]) + ": " + fmt.Sprintf(format, args...)}
+		return share(n, all, "cluster")
 	}
 	healthy, counted := clusters[Healthy], !g.uncounted() // connections alone do not say that RPCs work
-	switch {
-	case clusters[Failing] > 0:
-		return part(Failing, "clusters", "%s", of(clusters[Failing]))
-	case unconfigured > 0:
-		return part(Failing, "channels", "%s of %s without configuration", faults.Number(unconfigured), faults.Count(len(g.Channels), "channel"))
-	case g.rpcs.Share() >= manyErrors:
-		return part(Failing, "rpcs", "RPCs")
-	case clusters[Degraded] > 0:
-		return part(Degraded, "clusters", "%s", of(clusters[Degraded]))
-	case g.rpcs.Share() >= someErrors:
-		return part(Degraded, "rpcs", "RPCs")
-	case bypassing > 0:
-		return part(Degraded, "channels", "%s of %s without a bootstrap", faults.Number(bypassing), faults.Count(len(g.Channels), "channel"))
-	case count(g.Servers, isLost)+count(g.Servers, isBehind) > 0:
-		return part(Degraded, "servers", "no news from a control plane")
-	case g.faults > 0:
-		return part(Degraded, "problems", "%s with an error", faults.Count(g.faults, "resource"))
-	case ending > 0:
-		return part(Degraded, "problems", "%s at the end", faults.Count(ending, "certificate"))
-	case counted && healthy == 0 && g.rpcs.Ended > g.rpcs.Failed:
-		return part(Healthy, "rpcs", "RPCs")
-	case counted && healthy > 0 && healthy == all:
-		return part(Healthy, "clusters", "%s", faults.Count(all, "cluster"))
-	case counted && healthy > 0:
-		return part(Healthy, "clusters", "%s of %s in use", faults.Number(healthy), faults.Count(all, "cluster"))
-	case len(g.Channels) == 0:
-		return part(Unknown, "channels", "no xDS channel is in use")
-	case count(g.Channels, byDNS) == len(g.Channels):
-		return part(Unknown, "channels", "no channel is configured by xDS")
-	case all == 0:
-		return part(Unknown, "channels", "no configuration yet")
-	case healthy > 0:
-		return part(Unknown, "clusters", "%s of %s connected", faults.Number(healthy), faults.Count(all, "cluster"))
-	case all == 1:
-		return part(Unknown, "clusters", "the only cluster is not connected")
-	default:
-		return part(Unknown, "clusters", "none of %s is connected", faults.Count(all, "cluster"))
-	}
+	return Judge([]Claim{
+		{clusters[Failing] > 0, Failing, "clusters", of(clusters[Failing])},
+		{unconfigured > 0, Failing, "channels", share(unconfigured, channels, "channel") + " without configuration"},
+		{g.rpcs.Share() >= manyErrors, Failing, "rpcs", "RPCs"},
+		{clusters[Degraded] > 0, Degraded, "clusters", of(clusters[Degraded])},
+		{g.rpcs.Share() >= someErrors, Degraded, "rpcs", "RPCs"},
+		{bypassing > 0, Degraded, "channels", share(bypassing, channels, "channel") + " without a bootstrap"},
+		{count(g.Servers, isLost)+count(g.Servers, isBehind) > 0, Degraded, "servers", "no news from a control plane"},
+		{g.faults > 0, Degraded, "problems", faults.Count(g.faults, "resource") + " with an error"},
+		{ending > 0, Degraded, "problems", faults.Count(ending, "certificate") + " at the end"},
+		{counted && healthy == 0 && g.rpcs.Ended > g.rpcs.Failed, Healthy, "rpcs", "RPCs"},
+		{counted && healthy > 0 && healthy == all, Healthy, "clusters", faults.Count(all, "cluster")},
+		{counted && healthy > 0, Healthy, "clusters", share(healthy, all, "cluster") + " in use"},
+		{channels == 0, Unknown, "channels", "no xDS channel is in use"},
+		{count(g.Channels, byDNS) == channels, Unknown, "channels", "no channel is configured by xDS"},
+		{all == 0, Unknown, "channels", "no configuration yet"},
+		{healthy > 0, Unknown, "clusters", share(healthy, all, "cluster") + " connected"},
+		{all == 1, Unknown, "clusters", "the only cluster is not connected"},
+		{true, Unknown, "clusters", "none of " + faults.Count(all, "cluster") + " is connected"},
+	}...)
 }
 
 // errors says what became of RPCs.

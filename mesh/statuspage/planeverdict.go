@@ -13,33 +13,26 @@ import (
 
 // judgePlane returns the verdict on a control plane: by the state of its documents, nil if it does not say, and by its clients.
 func judgePlane(c *planestate.State, of clients.Standings) livestate.Verdict {
-	v := livestate.Verdict{State: livestate.Degraded}
-	add := func(about, text string) { v.Parts = append(v.Parts, livestate.Part{About: about, Text: text}) }
-	var problems []planestate.Problem
+	problem := ""
 	if c != nil {
-		problems = c.Problems()
+		for _, p := range first(c.Problems(), 1) {
+			problem = p.Text(false)
+		}
 	}
-	switch {
-	case c != nil && c.Published == nil:
-		v.State = livestate.Failing
-		add("problems", "Failing: nothing is published yet")
-	case of.Refusing > 0:
-		v.State = livestate.Failing
-		add("peers", fmt.Sprintf("Failing: %d of %s refuse their configuration", of.Refusing, faults.Count(of.Clients, "client")))
-	case len(problems) > 0:
-		add("problems", "Degraded: "+problems[0].Text(false))
-	case of.Late > 0:
-		add("peers", fmt.Sprintf("Degraded: %d of %s do not answer", of.Late, faults.Count(of.Clients, "client")))
-	case of.Clients == 0 && c == nil:
-		v.State = livestate.Unknown
-		add("peers", "Unknown: no client is connected")
-	case of.Clients == 0:
-		v.State = livestate.Healthy
-		add("peers", "Healthy: ready, no client is connected")
-	default:
-		v.State = livestate.Healthy
-		add("peers", "Healthy: "+faults.Count(of.Clients, "client"))
+	count := faults.Count(of.Clients, "client")
+	claim := func(holds bool, state livestate.Health, about, text string) livestate.Claim {
+		return livestate.Claim{Holds: holds, State: state, About: about, Text: text}
 	}
+	v := livestate.Judge(
+		claim(c != nil && c.Published == nil, livestate.Failing, "problems", "nothing is published yet"),
+		claim(of.Refusing > 0, livestate.Failing, "peers", fmt.Sprintf("%d of %s refuse their configuration", of.Refusing, count)),
+		claim(problem != "", livestate.Degraded, "problems", problem),
+		claim(of.Late > 0, livestate.Degraded, "peers", fmt.Sprintf("%d of %s do not answer", of.Late, count)),
+		claim(of.Clients == 0 && c == nil, livestate.Unknown, "peers", "no client is connected"),
+		claim(of.Clients == 0, livestate.Healthy, "peers", "ready, no client is connected"),
+		claim(true, livestate.Healthy, "peers", count),
+	)
+	add := func(about, text string) { v.Parts = append(v.Parts, livestate.Part{About: about, Text: text}) }
 	if c != nil {
 		valid := "valid"
 		if !c.Valid() {
