@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -62,7 +63,8 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 type explainer struct {
 	source         *Source
 	implementation implementation
-	index          map[resourceKey]*entry
+	// index has copies of the resources of the source, which decode completes.
+	index map[resourceKey][]*Resource
 
 	out     *Explanation
 	request *Request // of out
@@ -93,12 +95,13 @@ type explainer struct {
 func begin(s *Source, request Request) (*explainer, error) {
 	out := &Explanation{Request: request, Client: s.Client}
 	e := &explainer{
-		source: s, implementation: implementationOf(s.Client.Name), index: make(map[resourceKey]*entry, len(s.Resources)),
+		source: s, implementation: implementationOf(s.Client.Name), index: make(map[resourceKey][]*Resource, len(s.Resources)),
 		out: out, request: &out.Request, noted: make(map[string]bool), selectable: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
 		clusters: make(map[string]*Cluster), said: make(map[string]*livestate.Cluster),
 	}
 	for _, r := range s.Resources {
-		e.hold(r)
+		key, own := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}, *r
+		e.index[key] = append(e.index[key], &own)
 	}
 	if s.State != nil {
 		out.Client.Servers = s.State.Servers
@@ -162,7 +165,7 @@ func (e *explainer) resolve() bool {
 func find[V any, M proto.Message](e *explainer, typeURL, name string) (status *ResourceStatus, value V, message M, fate Fate) {
 	r := e.findResource(typeURL, name)
 	if r == nil {
-		r = &entry{Resource: &Resource{TypeURL: typeURL, ResourceStatus: ResourceStatus{Name: name}}}
+		r = &Resource{TypeURL: typeURL, ResourceStatus: ResourceStatus{Name: name}}
 	}
 	if status = r.status(); r.Raw == nil {
 		return status, value, message, status.Missing()
@@ -190,7 +193,7 @@ func (e *explainer) end(fate Fate) {
 }
 
 // examine adds to the status of a resource what of it the client ignores and rejects.
-func (e *explainer) examine(status *ResourceStatus, r *entry) {
+func (e *explainer) examine(status *ResourceStatus, r *Resource) {
 	if len(r.ignored) > 0 && e.afford(ignoredDetails*len(r.ignored)) {
 		status.Ignored = r.ignored
 	}

@@ -62,7 +62,14 @@ type Resource struct {
 	// Raw is the version in use. nil: none.
 	Raw *anypb.Any
 
-	value any // of Raw, nil: it is decoded
+	// value is that of Raw; nil: decode makes it, or err. message is Raw as a message, for what the value does not keep: levels, the
+	// configurations of filters, and places. ignored are the fields that the client ignores, and rejected is why it rejects the resource, or "".
+	decoded  bool
+	value    any
+	err      error
+	message  proto.Message
+	ignored  []IgnoredField
+	rejected string
 }
 
 // types has the types of resources by type URL.
@@ -73,53 +80,30 @@ var types = map[string]*xdsclient.ResourceType{
 	typeurl.Endpoints:          xdsresource.EndpointsType,
 }
 
-// entry is a resource that the client holds, with what its decoder makes of it.
-type entry struct {
-	*Resource
-	count   int // of those that the client has for it
-	decoded bool
-	value   any
-	err     error
-	// message is the resource as such, for what the value does not keep: levels, the configurations of filters, and places.
-	message proto.Message
-	// ignored are the fields that the client ignores, and rejected is why it rejects the resource, or "".
-	ignored  []IgnoredField
-	rejected string
-}
-
 // resourceKey identifies a resource by its type and its canonical name.
 type resourceKey struct{ typeURL, name string }
 
-// hold adds a resource. Of several entries for one it keeps the one in use that is latest.
-func (e *explainer) hold(r *Resource) {
-	key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
-	of := e.index[key]
-	if of == nil {
-		of = &entry{Resource: r}
-		e.index[key] = of
+// findResource returns the resource of a name, or nil: of several the one in use that is latest.
+func (e *explainer) findResource(typeURL, name string) (best *Resource) {
+	all := e.index[resourceKey{typeURL, xdsname.Canonical(name)}]
+	for _, r := range all {
+		if best == nil || best.Raw == nil && r.Raw != nil || (best.Raw == nil) == (r.Raw == nil) && r.Updated.After(best.Updated) {
+			best = r
+		}
 	}
-	of.count++
-	if best := of.Resource; best.Raw == nil && r.Raw != nil || (best.Raw == nil) == (r.Raw == nil) && r.Updated.After(best.Updated) {
-		of.Resource = r
+	if len(all) > 1 {
+		e.note("the client has %d entries for %s %q: this is the latest that it uses", len(all), types[typeURL].Name, name)
 	}
-}
-
-// findResource returns the resource of a name, or nil.
-func (e *explainer) findResource(typeURL, name string) *entry {
-	r := e.index[resourceKey{typeURL, xdsname.Canonical(name)}]
-	if r != nil && r.count > 1 {
-		e.note("the client has %d entries for %s %q: this is the latest that it uses", r.count, types[typeURL].Name, name)
-	}
-	return r
+	return best
 }
 
 // decode decodes a resource in use as the client reads it, once.
-func (e *explainer) decode(r *entry) {
+func (e *explainer) decode(r *Resource) {
 	if r.decoded {
 		return
 	}
 	typ := types[r.TypeURL]
-	r.decoded, r.value = true, r.Resource.value
+	r.decoded = true
 	if as := e.implementation; r.TypeURL == typeurl.Cluster && as.Implementation != dialect.Dynxds {
 		if value, err := xdsresource.DecodeClusterAs(as.Implementation, r.Raw); err == nil {
 			r.value = value
