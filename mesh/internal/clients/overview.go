@@ -95,19 +95,18 @@ type sums struct {
 	destinations map[string]*destination
 	refusals     map[Refusal]*Refusal // by type and error
 	more         Overview             // what replicas have left out
+	// worst has the destinations of the client that is added, by the worst of its types.
+	worst map[*destination]Standing
 }
 
 // destination is a Destination in the making.
 type destination struct {
 	Destination
 	versions map[Version]int
-	// client is the last client that subscribes to it, and standing its standing.
-	client   *controlplane.ClientStatus
-	standing Standing
 }
 
 func newSums() *sums {
-	return &sums{agents: make(map[string]int), destinations: make(map[string]*destination), refusals: make(map[Refusal]*Refusal)}
+	return &sums{agents: make(map[string]int), destinations: make(map[string]*destination), refusals: make(map[Refusal]*Refusal), worst: make(map[*destination]Standing)}
 }
 
 func (s *sums) destination(name string) *destination {
@@ -124,7 +123,7 @@ func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
 	if agent := agentOf(c); agent != "" {
 		s.agents[agent]++
 	}
-	var subscribed []*destination
+	clear(s.worst)
 	for i := range c.Types {
 		t := &c.Types[i]
 		if t.Refusing {
@@ -138,18 +137,14 @@ func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
 		}
 		for _, name := range t.Names {
 			d := s.destination(destinationName(name))
-			if d.client != c {
-				d.client, d.standing = c, InSync
-				subscribed = append(subscribed, d)
-			}
-			d.standing = max(d.standing, standingOf(t, now))
+			s.worst[d] = max(s.worst[d], standingOf(t, now))
 		}
 		for _, r := range t.Sent {
 			s.destination(destinationName(r.Name)).versions[Version{Type: typeurl.ShortName(t.TypeURL), Version: r.Version}]++
 		}
 	}
-	for _, d := range subscribed {
-		d.add(d.standing)
+	for d, standing := range s.worst {
+		d.add(standing)
 	}
 }
 
