@@ -21,6 +21,8 @@ import (
 // Report is what the xDS clients of a process hold.
 type Report struct {
 	Clients []Client `json:"clients"`
+
+	glance bool // as AskTop returns it
 }
 
 // Client is one xDS client.

@@ -17,16 +17,18 @@ import (
 // no control characters.
 func (r *Report) Lines() styled.Text {
 	if len(r.Clients) == 0 {
-		return noClient()
+		return styled.Text{{Text: "no xDS client in use"}}
 	}
 	t := new(text)
+	show := t.report
+	if r.glance {
+		show = t.top
+	}
 	for i := range r.Clients {
-		t.report(&r.Clients[i])
+		show(&r.Clients[i])
 	}
 	return t.lines
 }
-
-func noClient() styled.Text { return styled.Text{{Text: "no xDS client in use"}} }
 
 type text struct{ lines styled.Text }
 

@@ -8,33 +8,20 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
-// Top is a report without resources, whose text is the clusters at a glance.
-type Top struct{ *Report }
-
-// AskTop is Ask for a Top.
-func AskTop(ctx context.Context, p Process) (Top, error) {
+// AskTop is Ask for a report without resources, whose text is the clusters at a glance.
+func AskTop(ctx context.Context, p Process) (*Report, error) {
 	r, err := Ask(ctx, p)
 	if err != nil {
-		return Top{}, err
+		return nil, err
 	}
+	r.glance = true
 	for i := range r.Clients {
 		r.Clients[i].Resources = []Resource{}
 	}
-	return Top{r}, nil
+	return r, nil
 }
 
-// Lines returns for each client its verdict, and a table with a line for each cluster.
-func (t Top) Lines() styled.Text {
-	if len(t.Clients) == 0 {
-		return noClient()
-	}
-	var lines text
-	for i := range t.Clients {
-		lines.top(&t.Clients[i])
-	}
-	return lines.lines
-}
-
+// top adds the verdict of a client, and a table with a line for each cluster.
 func (t *text) top(c *Client) {
 	t.client(c.Node, c.Scope)
 	if c.State == nil {
