@@ -1,9 +1,6 @@
 package statuspage
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -25,13 +22,8 @@ type clientView struct {
 	Targets   []string           `json:"targets"`
 	More      int                `json:"more,omitempty"` // targets
 	Servers   []livestate.Server `json:"servers"`
-	States    []count            `json:"states"`
-}
-
-// count is how often something occurs.
-type count struct {
-	Name string `json:"name"`
-	N    int    `json:"n"`
+	// States counts the resources by their states.
+	States map[string]int `json:"states"`
 }
 
 const (
@@ -49,7 +41,7 @@ func (v *view) clients(w wanted) any {
 func viewClient(c *xdsclient.Dump) clientView {
 	view := clientView{
 		Node: c.Node.GetId(), Cluster: c.Node.GetCluster(), Bootstrap: c.BootstrapSource,
-		Targets: first(c.Targets, targetsShown), Servers: []livestate.Server{},
+		Targets: first(c.Targets, targetsShown), Servers: []livestate.Server{}, States: make(map[string]int),
 	}
 	view.More = len(c.Targets) - len(view.Targets)
 	for _, s := range first(c.Servers, serversShown) {
@@ -59,19 +51,8 @@ func viewClient(c *xdsclient.Dump) clientView {
 		}
 		view.Servers = append(view.Servers, one)
 	}
-	states := make(map[string]int)
 	for i := range c.Resources {
-		states[string(c.Resources[i].State)]++
+		view.States[string(c.Resources[i].State)]++
 	}
-	view.States = counts(states)
 	return view
-}
-
-// counts lists a map by name.
-func counts(m map[string]int) []count {
-	list := make([]count, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		list = append(list, count{name, m[name]})
-	}
-	return list
 }

@@ -12,7 +12,7 @@ import (
 // clustersView is the clusters of the process, the worst first unless the viewer wants another order.
 type clustersView struct {
 	list[rowView]
-	States []count `json:"states"`
+	States map[string]int `json:"states"` // how many there are of each
 	// Targets is set if rows are of channels with different targets.
 	Targets bool `json:"targets,omitempty"`
 	// Since is since when RPCs are counted. It is zero if that has just begun.
@@ -60,19 +60,17 @@ func slowest(c *livestate.Cluster) float64 {
 
 func (v *view) clusters(w wanted) any {
 	p, state := v.snap.pulse(), w.get("state")
-	view := clustersView{Since: p.CountingSince}
-	states := make(map[string]int)
+	view := clustersView{Since: p.CountingSince, States: make(map[string]int)}
 	all := p.Clusters
 	if order := orders[w.get("sort")]; order != nil {
 		all = slices.Clone(all)
 		slices.SortStableFunc(all, order)
 	}
 	view.list = listOf(w, all, clustersShown, func(c *livestate.Cluster, find needle) bool {
-		states[string(c.Health)]++
+		view.States[string(c.Health)]++
 		view.Targets = view.Targets || c.Target != all[0].Target
 		return (state == "" || state == string(c.Health)) && find.in(c.Name, c.Target)
 	}, v.row)
-	view.States = counts(states)
 	history(view.Items)
 	find := newNeedle(w.get("q"))
 	for i := range p.Splits {

@@ -235,25 +235,6 @@ func trafficOf(target string) map[outcomes.Key]float64 {
 // clusterID identifies a cluster of the graph.
 func clusterID(cluster string) string { return idOf(cluster) }
 
-// destinations returns the clusters that a route forwards and mirrors RPCs to; the ID of one that a header names is the header.
-func destinations(r *xdsresource.Route) (all []destinationView) {
-	if forward, ok := r.Action.(*xdsresource.Forward); ok {
-		for i := range forward.Clusters {
-			c := &forward.Clusters[i]
-			all = append(all, destinationView{Cluster: c.Name, ID: c.Header, Percent: 100 * float64(c.Weight) / float64(forward.TotalWeight())})
-		}
-	}
-	for i := range r.Mirrors {
-		m := &r.Mirrors[i]
-		share := 100.0
-		if m.FractionPerMillion != nil {
-			share = float64(*m.FractionPerMillion) / (matching.Million / 100)
-		}
-		all = append(all, destinationView{Cluster: m.Cluster, ID: m.Header, Percent: share, Mirror: true})
-	}
-	return all
-}
-
 func leadsTo(r *xdsresource.Route, wanted func(cluster string) bool) bool {
 	for name := range r.Clusters {
 		if wanted(name) {
@@ -274,17 +255,26 @@ func viewRoute(i int, r *xdsresource.Route, traffic map[outcomes.Key]float64) ro
 	case *xdsresource.Unroutable:
 		view.Action = "fails with UNAVAILABLE: " + a.Reason
 	}
-	all := destinations(r)
-	for _, d := range all[:min(len(all), destinationsShown)] {
-		if !d.Mirror {
-			d.Traffic = traffic[outcomes.Key{Route: label, Cluster: d.Cluster}]
+	to := func(cluster, header string, d destinationView) {
+		if d.Cluster, d.ID = cluster, clusterID(cluster); cluster == "" {
+			d.Cluster, d.ID = "the cluster that the header "+header+" names", ""
 		}
-		if d.Cluster == "" {
-			d.Cluster, d.ID = "the cluster that the header "+d.ID+" names", ""
-		} else {
-			d.ID = clusterID(d.Cluster)
+		if len(view.To) < destinationsShown {
+			view.To = append(view.To, d)
 		}
-		view.To = append(view.To, d)
+	}
+	if forward, ok := r.Action.(*xdsresource.Forward); ok {
+		for i := range forward.Clusters {
+			c := &forward.Clusters[i]
+			to(c.Name, c.Header, destinationView{Percent: 100 * float64(c.Weight) / float64(forward.TotalWeight()), Traffic: traffic[outcomes.Key{Route: label, Cluster: c.Name}]})
+		}
+	}
+	for i := range r.Mirrors {
+		m, share := &r.Mirrors[i], 100.0
+		if m.FractionPerMillion != nil {
+			share = float64(*m.FractionPerMillion) / (matching.Million / 100)
+		}
+		to(m.Cluster, m.Header, destinationView{Percent: share, Mirror: true})
 	}
 	return view
 }

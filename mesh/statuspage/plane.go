@@ -58,8 +58,9 @@ func (h *handler) served() (s served, waited time.Duration) {
 type servedView struct {
 	list[servedResource]
 	// StoreVersion counts the changes of the store.
-	StoreVersion uint64  `json:"store_version"`
-	Types        []count `json:"types"`
+	StoreVersion uint64 `json:"store_version"`
+	// Types counts all resources.
+	Types map[string]int `json:"types"`
 	// Ambiguous is controlplane.Server.AmbiguousChoices.
 	Ambiguous uint64 `json:"ambiguous,omitempty"`
 }
@@ -74,14 +75,12 @@ type servedResource struct {
 
 func (v *view) served(w wanted) any {
 	s, typ := v.snap.served(), w.get("type")
-	types := make(map[string]int)
-	view := servedView{StoreVersion: s.version}
+	view := servedView{StoreVersion: s.version, Types: make(map[string]int)}
 	view.list = listOf(w, s.resources, resourcesShown, func(r *controlplane.Resource, find needle) bool {
 		short := typeurl.ShortName(r.Any().GetTypeUrl())
-		types[short]++
+		view.Types[short]++
 		return (typ == "" || typ == short) && find.in(r.Name(), r.Version())
 	}, viewServed)
-	view.Types = counts(types)
 	if v.handler.server != nil {
 		view.Ambiguous = v.handler.server.AmbiguousChoices()
 	}

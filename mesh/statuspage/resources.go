@@ -27,19 +27,19 @@ type resourceView struct {
 type resourcesView struct {
 	list[resourceView]
 	// Types and States count all resources.
-	Types  []count `json:"types"`
-	States []count `json:"states"`
+	Types  map[string]int `json:"types"`
+	States map[string]int `json:"states"`
 }
 
 const resourcesShown = 25
 
 func (v *view) resources(w wanted) any {
 	typ, state := w.get("type"), w.get("state")
-	types, states := make(map[string]int), make(map[string]int)
-	shown := listOf(w, v.snap.entries, resourcesShown, func(e *entry, find needle) bool {
+	view := resourcesView{Types: make(map[string]int), States: make(map[string]int)}
+	view.list = listOf(w, v.snap.entries, resourcesShown, func(e *entry, find needle) bool {
 		short := typeurl.ShortName(e.TypeURL)
-		types[short]++
-		states[string(e.State)]++
+		view.Types[short]++
+		view.States[string(e.State)]++
 		switch {
 		case typ != "" && typ != short,
 			state == "trouble" && e.Failure == nil,
@@ -50,7 +50,7 @@ func (v *view) resources(w wanted) any {
 		}
 		return true
 	}, v.resource)
-	return resourcesView{shown, counts(types), counts(states)}
+	return view
 }
 
 // resource describes a resource with its ignored fields.

@@ -35,7 +35,7 @@ export const render = {
       h(".head", null, h("h3", null, "Node ", name(c.node)),
         h("p.meta", null, c.cluster && ["cluster ", name(c.cluster), " · "], "bootstrap ", name(c.bootstrap))),
       h("p.small", null, "For ", names(c.targets), c.more && ` and ${c.more} more`),
-      h("p.small", null, "Resources: ", c.states.map((s, i) => [i > 0 && " ", badge(s.name), ` ${number(s.n)}`])),
+      h("p.small", null, "Resources: ", Object.entries(c.states).map(([state, n], i) => [i > 0 && " ", badge(state), ` ${number(n)}`])),
       h("ul.plain.small", null, c.servers.map(server)));
     show(body, empty(list, "The process has no xDS client: no channel is in use."), h("ul.plain", null, list.items.map(client)), pager("clients", list));
   },
@@ -70,7 +70,7 @@ export const render = {
   },
 
   clusters(list, body) {
-    tally("clusters", list.states.map(s => `${number(s.n)} ${s.name}`).join(", "), list.total);
+    tally("clusters", Object.entries(list.states).map(([state, n]) => `${number(n)} ${state}`).join(", "), list.total);
     facets("clusters", list);
     show(body, clusters(list, params.get("graph.cluster")));
   },
@@ -144,7 +144,7 @@ function facets(section, list) {
     const fixed = [...select.options].filter(o => !o.dataset.n).map(o => [o.value, o.textContent]);
     if (document.activeElement === select) continue;
     const chosen = params.get(select.dataset.param) ?? "";
-    const counted = (list[select.dataset.counts] ?? []).map(c => [c.name, `${c.name} (${number(c.n)})`]);
+    const counted = Object.entries(list[select.dataset.counts]).map(([name, n]) => [name, `${name} (${number(n)})`]);
     if (chosen && ![...fixed, ...counted].some(([v]) => v === chosen)) counted.push([chosen, `${chosen} (0)`]);
     select.replaceChildren(...fixed.map(([value, text]) => h("option", {value}, text)),
       ...counted.map(([value, text]) => h("option", {value, "data-n": "1"}, text)));
