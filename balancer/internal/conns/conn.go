@@ -76,10 +76,6 @@ type Conn struct {
 	broken bool
 	// healthListener is called with the health while the connection is READY.
 	healthListener func(balancer.SubConnState)
-	// registration counts the health listeners: reports to old ones are dropped.
-	registration int
-	// reported is what gRPC last reported to healthListener, IDLE if nothing.
-	reported balancer.SubConnState
 	// check is the health check, nil if there is none.
 	check *healthCheck
 }
@@ -189,15 +185,10 @@ func (c *Conn) State() connectivity.State {
 	if s != connectivity.Ready {
 		return s
 	}
-	health := connectivity.State(c.health.Load())
-	switch {
-	case c.Ejected():
+	if c.Ejected() {
 		return connectivity.TransientFailure
-	case health == connectivity.Idle: // gRPC has not reported any.
-		return connectivity.Connecting
-	default:
-		return health
 	}
+	return connectivity.State(c.health.Load())
 }
 
 // Ejected reports whether the endpoint is ejected by outlier detection.
@@ -395,33 +386,21 @@ func (c *Conn) tell(s balancer.SubConnState) {
 }
 
 // RegisterHealthListener implements balancer.SubConn. While the endpoint is ejected, the
-// listener gets TRANSIENT_FAILURE (gRFC A61, "Generic Health Reporting Mechanism").
+// listener gets TRANSIENT_FAILURE (gRFC A61, "Generic Health Reporting Mechanism"). gRPC itself has nothing to say: the service config of
+// the channel asks for no health checks.
 func (c *Conn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	p := c.registry.Pool
 	p.mu.Lock()
-	n := c.listenLocked(listener)
+	defer p.unlock()
+	c.listenLocked(listener)
 	c.checkLocked(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
-	p.unlock()
-	if listener == nil {
-		c.SubConn.RegisterHealthListener(nil)
-		return
-	}
-	c.SubConn.RegisterHealthListener(func(state balancer.SubConnState) {
-		p.mu.Lock()
-		defer p.unlock()
-		if n == c.registration {
-			c.reported = state
-			c.reportHealthLocked()
-		}
-	})
+	c.reportHealthLocked()
 }
 
 // listenLocked sets the listener, nil for none.
-func (c *Conn) listenLocked(listener func(balancer.SubConnState)) int {
-	c.registration++
-	c.healthListener, c.reported = listener, balancer.SubConnState{}
+func (c *Conn) listenLocked(listener func(balancer.SubConnState)) {
+	c.healthListener = listener
 	c.stopCheckLocked()
-	return c.registration
 }
 
 // reportHealthLocked has tellHealth called after the lock is released.
@@ -432,17 +411,16 @@ func (c *Conn) reportHealthLocked() {
 	}
 }
 
-// tellHealth calls the listener with what gRPC last reported, with the result of the health check,
-// or with the ejection.
+// tellHealth calls the listener with READY, with the result of the health check, or with the ejection.
 func (c *Conn) tellHealth() {
 	p := c.registry.Pool
 	p.mu.Lock()
-	listener, state := c.healthListener, c.reported
-	if c.check != nil && state.ConnectivityState == connectivity.Ready {
+	listener, state := c.healthListener, balancer.SubConnState{ConnectivityState: connectivity.Ready}
+	if c.check != nil {
 		state = c.check.latest
 	}
 	p.unlock()
-	if listener == nil || state.ConnectivityState == connectivity.Idle {
+	if listener == nil {
 		return
 	}
 	if c.Ejected() {

@@ -77,7 +77,7 @@ func (c *Conn) settleCheck() {
 // recheckLocked starts the health check that the cluster has now, or none. The health of the connection stays as it is until
 // the new check has an answer.
 func (c *Conn) recheckLocked() {
-	first := c.reported
+	first := balancer.SubConnState{ConnectivityState: connectivity.Ready}
 	if c.check != nil {
 		first = c.check.latest
 	}

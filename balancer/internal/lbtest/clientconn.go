@@ -208,8 +208,7 @@ type SubConn struct {
 	listener func(balancer.SubConnState)
 	state    connectivity.State
 	backoff  *time.Timer
-	producer func()                      // closes the producer; nil if there is none
-	health   func(balancer.SubConnState) // the latest listener
+	producer func() // closes the producer; nil if there is none
 }
 
 // Connect implements balancer.SubConn.
@@ -231,16 +230,6 @@ func (sc *SubConn) Shutdown() {
 		}
 		if sc.state != connectivity.Shutdown {
 			sc.report(connectivity.Shutdown, nil)
-		}
-	})
-}
-
-// RegisterHealthListener implements balancer.SubConn: what is connected is healthy.
-func (sc *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
-	sc.health = listener
-	sc.cc.serializer.Post(func() {
-		if sc.state == connectivity.Ready {
-			listener(balancer.SubConnState{ConnectivityState: connectivity.Ready})
 		}
 	})
 }
