@@ -50,28 +50,6 @@ import (
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
-// The keys of attributes. Those of gRPC mean the same as on its metrics (gRFC A78, A89).
-const (
-	keyRoute       = attribute.Key("dynxds.route")
-	keyVirtualHost = attribute.Key("dynxds.virtual_host")
-	keyCluster     = attribute.Key("dynxds.cluster")
-	keyPriority    = attribute.Key("dynxds.priority")
-	keyFilter      = attribute.Key("dynxds.filter")
-	keyDecision    = attribute.Key("dynxds.decision")
-	keyEndpoint    = attribute.Key("dynxds.endpoint")
-	keyReason      = attribute.Key("dynxds.reason")
-	keyAttempt     = attribute.Key("dynxds.attempt")
-	keyDelay       = attribute.Key("dynxds.delay")
-	keyDuration    = attribute.Key("dynxds.duration")
-	keyDropped     = attribute.Key("dynxds.dropped")
-	keyRetries     = attribute.Key("dynxds.retries")
-	keyMirrors     = attribute.Key("dynxds.mirrors")
-	keyError       = attribute.Key("dynxds.error")
-	keyService     = attribute.Key("grpc.lb.backend_service")
-	keyLocality    = attribute.Key("grpc.lb.locality")
-	keyMethod      = attribute.Key("rpc.method")
-)
-
 // DialOptions returns the dial options that write into the spans of a channel's RPCs. They have
 // to come after those that start spans, and before those of dynxds.DialOptions, if these are
 // used. Channels may share the result. Those that dynxds does not serve are not affected.
@@ -109,7 +87,7 @@ type writer struct {
 // spans of a batch for one that is not valid UTF-8.
 func (w *writer) event(name string, err error, attributes ...attribute.KeyValue) {
 	if err != nil {
-		attributes = append(attributes, keyError.String(strings.ToValidUTF8(err.Error(), "\uFFFD")))
+		attributes = append(attributes, attribute.String("dynxds.error", strings.ToValidUTF8(err.Error(), "\uFFFD")))
 	}
 	cut(attributes)
 	w.span.AddEvent(name, trace.WithAttributes(attributes...))
@@ -132,34 +110,34 @@ func (w *writer) both(n int, name string, err error, attributes ...attribute.Key
 }
 
 func (w *writer) waitedForConfig(c rpctrace.ConfigWait) {
-	w.event("dynxds.waited_for_config", c.Err, keyDuration.Float64(c.Duration.Seconds()))
+	w.event("dynxds.waited_for_config", c.Err, attribute.Float64("dynxds.duration", c.Duration.Seconds()))
 }
 
 func (w *writer) routed(r rpctrace.Route) {
-	w.both(3, "dynxds.routed", r.Err, keyRoute.String(cmp.Or(r.Name, r.Match)), keyVirtualHost.String(r.VirtualHost),
-		keyCluster.String(r.Cluster), keyMethod.String(r.Method))
+	w.both(3, "dynxds.routed", r.Err, attribute.String("dynxds.route", cmp.Or(r.Name, r.Match)), attribute.String("dynxds.virtual_host", r.VirtualHost),
+		attribute.String("dynxds.cluster", r.Cluster), attribute.String("rpc.method", r.Method))
 }
 
 func (w *writer) filterDecided(f rpctrace.Filter) {
-	w.event("dynxds.filter_decided", f.Err, keyFilter.String(f.Name), keyDecision.String(f.Decision))
+	w.event("dynxds.filter_decided", f.Err, attribute.String("dynxds.filter", f.Name), attribute.String("dynxds.decision", f.Decision))
 }
 
 func (w *writer) picked(p rpctrace.Pick) {
 	if p.Err != nil {
-		w.both(1, "dynxds.not_picked", p.Err, keyService.String(p.Cluster), keyReason.String(p.Reason))
+		w.both(1, "dynxds.not_picked", p.Err, attribute.String("grpc.lb.backend_service", p.Cluster), attribute.String("dynxds.reason", p.Reason))
 		return
 	}
 	locality := fmt.Sprintf("{region=%q, zone=%q, sub_zone=%q}", p.Region, p.Zone, p.SubZone)
-	w.both(3, "dynxds.picked", nil, keyService.String(p.Cluster), keyLocality.String(locality),
-		keyPriority.Int64(int64(p.Priority)), keyEndpoint.String(p.Endpoint))
+	w.both(3, "dynxds.picked", nil, attribute.String("grpc.lb.backend_service", p.Cluster), attribute.String("grpc.lb.locality", locality),
+		attribute.Int64("dynxds.priority", int64(p.Priority)), attribute.String("dynxds.endpoint", p.Endpoint))
 }
 
 func (w *writer) retried(r rpctrace.Retry) {
-	w.span.SetAttributes(keyRetries.Int(r.Attempt - 1))
-	w.event("dynxds.retried", r.Err, keyAttempt.Int(r.Attempt), keyDelay.Float64(r.Delay.Seconds()))
+	w.span.SetAttributes(attribute.Int("dynxds.retries", r.Attempt-1))
+	w.event("dynxds.retried", r.Err, attribute.Int("dynxds.attempt", r.Attempt), attribute.Float64("dynxds.delay", r.Delay.Seconds()))
 }
 
 func (w *writer) mirrored(m rpctrace.Mirror) {
-	w.span.SetAttributes(keyMirrors.Int64(w.mirrors.Add(1)))
-	w.event("dynxds.mirrored", nil, keyCluster.String(m.Cluster), keyDropped.Bool(m.Dropped))
+	w.span.SetAttributes(attribute.Int64("dynxds.mirrors", w.mirrors.Add(1)))
+	w.event("dynxds.mirrored", nil, attribute.String("dynxds.cluster", m.Cluster), attribute.Bool("dynxds.dropped", m.Dropped))
 }

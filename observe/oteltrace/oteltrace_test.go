@@ -76,8 +76,8 @@ func TestEveryEvent(t *testing.T) {
 		t.Errorf("events\n%s\nwant\n%s", strings.Join(s.events, "\n"), strings.Join(want, "\n"))
 	}
 	for key, want := range map[attribute.Key]string{
-		keyRoute: "r", keyVirtualHost: "vh", keyCluster: "all", keyService: "b", keyLocality: locality, keyPriority: "2",
-		keyRetries: "2", keyMirrors: "2",
+		"dynxds.route": "r", "dynxds.virtual_host": "vh", "dynxds.cluster": "all", "grpc.lb.backend_service": "b", "grpc.lb.locality": locality,
+		"dynxds.priority": "2", "dynxds.retries": "2", "dynxds.mirrors": "2",
 	} {
 		if s.attributes[key] != want {
 			t.Errorf("%s is %q, want %q", key, s.attributes[key], want)
