@@ -49,14 +49,17 @@ func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 	return true
 }
 
-// FindMetric returns what is registered under the name of a metric, or nil if that is of another type, or has other labels. It is
+// FindMetrics returns what is registered under the names of metrics, by name, but for what is of another type, or has other labels. It is
 // not for init functions.
-func FindMetric(want estats.MetricDescriptor) *estats.MetricDescriptor {
-	got := estats.DescriptorForMetric(want.Name)
-	if got == nil || got.Type != want.Type || !slices.Equal(got.Labels, want.Labels) || len(got.OptionalLabels) > 0 {
-		return nil
+func FindMetrics(wanted []estats.MetricDescriptor) map[string]*estats.MetricDescriptor {
+	found := make(map[string]*estats.MetricDescriptor)
+	for _, want := range wanted {
+		got := estats.DescriptorForMetric(want.Name)
+		if got != nil && got.Type == want.Type && slices.Equal(got.Labels, want.Labels) && len(got.OptionalLabels) == 0 {
+			found[want.Name] = got
+		}
 	}
-	return got
+	return found
 }
 
 // LatencyBounds returns the buckets of grpc.client.call.duration (gRFC A66), in seconds.

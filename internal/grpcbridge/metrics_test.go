@@ -97,7 +97,7 @@ func TestCounterHasTheLabelsOfItsDescriptor(t *testing.T) {
 }
 
 // Another owner may have registered a metric differently.
-func TestFindMetric(t *testing.T) {
+func TestFindMetrics(t *testing.T) {
 	registered := estats.MetricDescriptor{Name: metricName("histogram"), Labels: []string{"l"}, Type: estats.MetricTypeIntHisto}
 	optional := registered
 	optional.Name, optional.OptionalLabels = metricName("optional"), []string{"more"}
@@ -116,7 +116,7 @@ func TestFindMetric(t *testing.T) {
 		{of("unheard-of", registered.Type, "l"), false},
 		{of(optional.Name, registered.Type, "l"), false},
 	} {
-		if got := grpcbridge.FindMetric(test.metric) != nil; got != test.want {
+		if got := len(grpcbridge.FindMetrics([]estats.MetricDescriptor{test.metric})) > 0; got != test.want {
 			t.Errorf("%+v is found: %v, want %v", test.metric, got, test.want)
 		}
 	}

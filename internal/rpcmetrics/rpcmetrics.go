@@ -63,18 +63,6 @@ func Descriptors() []estats.MetricDescriptor {
 	}
 }
 
-// registered looks the metrics up in gRPC's registry, by their names. It returns nil unless all are there. It
-// must not be called before the program's init functions have run.
-func registered() map[string]*estats.MetricDescriptor {
-	found := make(map[string]*estats.MetricDescriptor)
-	for _, want := range Descriptors() {
-		if found[want.Name] = grpcbridge.FindMetric(want); found[want.Name] == nil {
-			return nil
-		}
-	}
-	return found
-}
-
 // Recorder records the metrics of one channel, between idle periods. A nil Recorder records
 // nothing. It is safe for concurrent use.
 type Recorder struct {
@@ -95,8 +83,8 @@ func New(target string, to estats.MetricsRecorder) *Recorder {
 	if !grpcbridge.Records(to) {
 		return nil
 	}
-	metrics := registered()
-	if metrics == nil {
+	metrics := grpcbridge.FindMetrics(Descriptors())
+	if len(metrics) < len(Descriptors()) {
 		return nil
 	}
 	m := &Recorder{metrics: metrics, target: target, to: to, unrouted: labels{target}, others: labels{target, other, other, other}}

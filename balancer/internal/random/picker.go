@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/internal/draw"
 )
@@ -12,6 +13,7 @@ import (
 // group has the endpoints in one state. Pickers read it while the loop changes it, so that a change of one
 // endpoint costs nothing for the others: an RPC may get an endpoint that has just left, and waits for the next picker.
 type group struct {
+	state connectivity.State
 	// places has the endpoints in its first n elements, and behind these some that have left.
 	places []atomic.Pointer[endpoint]
 	n      atomic.Int32
@@ -20,7 +22,9 @@ type group struct {
 }
 
 // newGroup returns a group for n endpoints.
-func newGroup(n int) *group { return &group{places: make([]atomic.Pointer[endpoint], n)} }
+func newGroup(s connectivity.State, n int) *group {
+	return &group{state: s, places: make([]atomic.Pointer[endpoint], n)}
+}
 
 func (g *group) size() int { return int(g.n.Load()) }
 
@@ -44,9 +48,17 @@ func (g *group) any() *endpoint { return g.places[rand.IntN(max(1, g.size()))].L
 // Pick draws an endpoint by weight. It takes no lock and allocates nothing.
 func (g *group) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if w := g.weights.Load(); w != nil {
-		return g.places[w.Pick()].Load().State().Picker.Pick(info)
+		return g.pick(g.places[w.Pick()].Load(), info)
 	}
-	return g.any().State().Picker.Pick(info)
+	return g.pick(g.any(), info)
+}
+
+// pick picks an endpoint, unless its state has just changed: a failing one must not end the RPC.
+func (g *group) pick(e *endpoint, info balancer.PickInfo) (balancer.PickResult, error) {
+	if s := e.State(); s.ConnectivityState == g.state {
+		return s.Picker.Pick(info)
+	}
+	return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 }
 
 // leastRequest picks, of some endpoints drawn at random, the one with fewest RPCs in flight for what it
@@ -67,7 +79,7 @@ func (p leastRequest) Pick(info balancer.PickInfo) (balancer.PickResult, error) 
 			best, load, part = e, l, w
 		}
 	}
-	result, err := best.State().Picker.Pick(info)
+	result, err := p.pick(best, info)
 	if err != nil {
 		return result, err
 	}

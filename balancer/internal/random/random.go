@@ -77,7 +77,7 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.set.Update(endpoints)
 	members, before := p.set.Members(), p.endpoints
 	p.endpoints = make(map[*perendpoint.Member]*endpoint, len(members))
-	p.ready, p.failed = newGroup(len(members)), newGroup(len(members))
+	p.ready, p.failed = newGroup(connectivity.Ready, len(members)), newGroup(connectivity.TransientFailure, len(members))
 	for _, m := range members {
 		e := before[m]
 		if e == nil {
