@@ -30,7 +30,7 @@ func (builder) Name() string { return policyName }
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	// Some credentials leave security to the control plane.
 	usesXDS := grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle)
-	r := &root{cc: cc, state: new(State), targets: make(map[string][]*targetPolicy), unregister: func() {}}
+	r := &root{cc: cc, state: new(State), targets: make(map[string][]*targetPolicy)}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts,
@@ -66,9 +66,6 @@ type root struct {
 	// pickerOutdated is set when a lazyCluster has a new picker: RPCs that wait are picked for again when the channel's picker
 	// is replaced.
 	pickerOutdated bool
-
-	// unregister ends that diagnostics find the policy.
-	unregister func()
 }
 
 // UpdateClientConnState applies the State that is attached to the resolver's update. When it
@@ -106,7 +103,6 @@ func (r *root) ExitIdle() {
 // Close ends the connections, timers and goroutines of the tree. RPCs in flight continue.
 func (r *root) Close() {
 	r.loop.Do(func() {
-		r.unregister()
 		r.env.Pool.Close()
 		for _, c := range r.clusters.All {
 			c.close()
@@ -126,7 +122,7 @@ func (r *root) update(state *State) {
 	before := r.state.Clusters
 	if r.state.Version == 0 {
 		r.env.NoHealthChecks = state.NoHealthChecks
-		r.unregister = state.Live.Serve(r.inspect)
+		state.Live.Serve(r.inspect)
 	}
 	r.state = state
 	clusters := r.clusters.Edit()

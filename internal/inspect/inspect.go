@@ -145,13 +145,11 @@ type Live struct{ balancer atomic.Pointer[Balancer] }
 // ctx ends first.
 type Balancer func(ctx context.Context, name string) (Cluster, bool)
 
-// Serve makes b the one that is asked, until stop is called or another one takes its place.
-func (l *Live) Serve(b Balancer) (stop func()) {
-	if l == nil {
-		return func() {}
+// Serve makes b the one that is asked from now on.
+func (l *Live) Serve(b Balancer) {
+	if l != nil {
+		l.balancer.Store(&b)
 	}
-	l.balancer.Store(&b)
-	return func() { l.balancer.CompareAndSwap(&b, nil) }
 }
 
 // Cluster asks the balancer. Without one it reports false.
