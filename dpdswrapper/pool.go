@@ -23,11 +23,11 @@ var program = struct {
 	only       map[string]dynparam.ByType // by fingerprint
 }{only: make(map[string]dynparam.ByType)}
 
-// Acquire returns the client of the channels with the given target, over the client of
-// xdsclient.Acquire, which the process shares for bootstraps with this fingerprint. recorder, which
+// Acquire returns the client of the channels with the given target, over an xdsclient.XDSClient, which the
+// process shares for bootstraps with this fingerprint: the first call makes it, and the last release closes it. recorder, which
 // may be nil, gets the metrics of that client; see xdsclient.XDSClient.Attach. The constraints that
-// the program has set apply from the first watch on. release may be called repeatedly, from any
-// goroutine.
+// the program has set apply from the first watch on. release may be called repeatedly, and from any goroutine, watchers
+// included: it does not wait for the client's streams and goroutines, which end soon after.
 func Acquire(cfg *bootstrap.Config, target string, recorder estats.MetricsRecorder) (c xdsclient.Client, release func(), err error) {
 	w, leave, err := acquireWrapper(cfg)
 	if err != nil {
@@ -44,14 +44,14 @@ func acquireWrapper(cfg *bootstrap.Config) (w *wrapper, release func(), err erro
 		return nil, nil, errors.New("dpdswrapper: a client needs a bootstrap")
 	}
 	return pool.Acquire(cfg.Fingerprint(), func() (*wrapper, func(), error) {
-		client, release, err := xdsclient.Acquire(cfg)
+		client, err := xdsclient.New(cfg, xdsclient.Options{})
 		if err != nil {
 			return nil, nil, err
 		}
 		w := newWrapper(client)
 		w.attach = client.Attach
 		w.setConstraints(constraintsFor(cfg.Fingerprint()))
-		return w, release, nil
+		return w, client.Shutdown, nil
 	})
 }
 

@@ -24,8 +24,19 @@ func TestAcquire(t *testing.T) {
 	if err != nil || client.Bootstrap() != cfg || !dpdswrapper.Remembered(cfg) {
 		t.Fatalf("the client of the bootstrap is not acquired: %v", err)
 	}
-	release()
-	release()
+	w, releaseOne := acquire(t, "acquire")
+	same, releaseSame := acquire(t, "acquire")
+	other, releaseOther := acquire(t, "another node")
+	if w != same || w == other {
+		t.Error("clients are not those of their bootstraps")
+	}
+	for _, f := range []func(){release, release, releaseOther, releaseOne} {
+		f()
+	}
+	if !dpdswrapper.Remembered(cfg) {
+		t.Error("a client was released while it was held")
+	}
+	releaseSame()
 	if dpdswrapper.Remembered(cfg) {
 		t.Error("the client is not released")
 	}

@@ -240,12 +240,12 @@ func (c *XDSClient) start(f func()) bool {
 // goroutines of the client have ended. It must not be called from a watcher. It
 // may be called again.
 func (c *XDSClient) Close() {
-	c.shutDown()
+	c.Shutdown()
 	c.running.Wait()
 }
 
-// shutDown does what Close does, but does not wait.
-func (c *XDSClient) shutDown() {
+// Shutdown is Close for callers that do not wait, watchers included.
+func (c *XDSClient) Shutdown() {
 	removeClient(c)
 	c.mu.Lock()
 	defer c.unlock()
