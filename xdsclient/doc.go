@@ -38,8 +38,8 @@
 // and metrics (attachments) have locks of their own, which are not taken under it. A stream
 // calls its channel without any lock.
 //
-// A stream has one goroutine that connects and reads, and one that writes while it is open; a
-// load report likewise; a client has one that calls the watchers, one after the other. Close
+// A stream has one goroutine that connects and reads, and one that writes while it is open; the
+// load reports to a server likewise; a client has one that calls the watchers, one after the other. Close
 // ends them all, after the last load reports, for which it waits a second at most.
 //
 // # What costs nothing

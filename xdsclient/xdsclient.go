@@ -207,9 +207,11 @@ func (c *XDSClient) shareOf(server *bootstrap.Server) *serverShare {
 	s := c.shares[server.Key()]
 	if s == nil {
 		conn := transport.NewConn(server, c.options.Backoff, c.options.Dial)
-		s = &serverShare{conn: conn, loads: lrs.NewStore(c.ctx, lrs.Config{
-			Server: server, Node: c.config.Node, Conn: conn, Backoff: c.options.Backoff, Go: c.start,
-		})}
+		reporter := lrs.New(server, c.config.Node, conn, c.options.Backoff)
+		if c.ctx.Err() == nil {
+			c.running.Go(func() { reporter.Run(c.ctx) })
+		}
+		s = &serverShare{conn: conn, loads: reporter.Store}
 		c.shares[server.Key()] = s
 	}
 	return s
@@ -222,18 +224,6 @@ func (c *XDSClient) DecodeOptions(server *bootstrap.Server) DecodeOptions {
 	c.mu.Lock()
 	defer c.unlock()
 	return DecodeOptions{Server: server, Loads: c.shareOf(server).loads, Bootstrap: c.config}
-}
-
-// start runs f on a goroutine that Close waits for. It reports false if the client is closed. The
-// caller does not hold c.mu.
-func (c *XDSClient) start(f func()) bool {
-	c.mu.Lock()
-	defer c.unlock()
-	if c.ctx.Err() != nil {
-		return false
-	}
-	c.running.Go(f)
-	return true
 }
 
 // Close ends all watches, streams and connections, and returns when all

@@ -24,9 +24,9 @@ const (
 // stream is one LRS stream. One goroutine writes reports, another reads the
 // server's orders.
 type stream struct {
-	*reporter
-	ctx  context.Context
-	wire grpc.ClientStream
+	*Reporter
+	client, ctx context.Context // that of the client, and that of the stream
+	wire        grpc.ClientStream
 	// order is the server's last order, and ordered is told of each.
 	order   atomic.Pointer[order]
 	ordered chan struct{}
@@ -40,11 +40,11 @@ type stream struct {
 // wait when there is no cluster in use any more. answered says whether there is an order to serve, or was one
 // before the error.
 func (s *stream) begin() (answered bool, err error) {
-	hello, err := encodeHello(s.Node)
+	hello, err := encodeHello(s.node)
 	if err == nil {
 		err = s.send(hello)
 	}
-	for err == nil && s.store.InUse() {
+	for err == nil && s.Store.InUse() {
 		if s.order.Load() != nil {
 			s.reported = time.Now()
 			return true, nil
@@ -77,7 +77,7 @@ func (s *stream) read() error {
 			return err
 		}
 		if last := s.order.Swap(o); last == nil || last.String() != o.String() {
-			logger.Infof("load reports to xDS management server %s: %v", s.Server, o)
+			logger.Infof("load reports to xDS management server %s: %v", s.server, o)
 		}
 		select {
 		case s.ordered <- struct{}{}:
@@ -87,48 +87,38 @@ func (s *stream) read() error {
 	}
 }
 
-// serve reports at the interval until there is nothing left to report, or the
-// client is closed, which end it in good order, or until the stream ends.
+// serve reports at the interval until no later report can have anything, or the
+// client is closed, which end the stream in good order, or until it ends.
 func (s *stream) serve() error {
 	timer := time.NewTimer(time.Until(s.due()))
 	defer timer.Stop()
 	for {
+		report, closed := true, false
 		select {
 		case <-s.ordered:
+			report = false
 		case <-timer.C:
-			if more, err := s.reportOrLeave(); err != nil || !more {
-				return err
-			}
 		case <-s.wake:
-			if s.store.InUse() {
-				continue
-			}
-			if more, err := s.reportOrLeave(); err != nil || !more {
-				return err
-			}
-		case <-s.reporter.ctx.Done():
+			report = !s.Store.InUse()
+		case <-s.client.Done():
+			closed = true
 			s.awaitDisuse()
+		case err := <-s.ended:
+			return err
+		}
+		if report {
+			more := !closed && s.Store.Busy() // an RPC that ends after the report is in the next
 			if err := s.report(); err != nil {
 				return err
 			}
-			return s.leave()
-		case err := <-s.ended:
-			return err
+			if !more {
+				return s.leave()
+			}
 		}
 		// It counts from the last report, so that a server that gives one order
 		// after the other neither hurries nor delays reports.
 		timer.Reset(time.Until(s.due()))
 	}
-}
-
-// reportOrLeave sends a report, and ends the stream if no later one can have anything. It asks for RPCs in flight first: one
-// that ends after the report is in the next.
-func (s *stream) reportOrLeave() (more bool, err error) {
-	more = s.store.Busy()
-	if err := s.report(); err != nil || more {
-		return more, err
-	}
-	return false, s.leave()
 }
 
 func (s *stream) due() time.Time { return s.reported.Add(s.order.Load().interval) }
@@ -138,7 +128,7 @@ func (s *stream) due() time.Time { return s.reported.Add(s.order.Load().interval
 func (s *stream) awaitDisuse() {
 	patience := time.NewTimer(Farewell / 2)
 	defer patience.Stop()
-	for s.store.InUse() {
+	for s.Store.InUse() {
 		select {
 		case <-s.wake:
 		case <-patience.C:
@@ -153,14 +143,14 @@ func (s *stream) awaitDisuse() {
 // takes. Load that could not be sent is put back.
 func (s *stream) report() error {
 	s.reported = time.Now()
-	reports := s.store.Take(s.order.Load().wants)
+	reports := s.Store.Take(s.order.Load().wants)
 	for first := true; first || len(reports) > 0; first = false {
 		message, n, err := encodeReports(reports)
 		if err == nil {
 			err = s.send(message)
 		}
 		if err != nil {
-			s.store.PutBack(reports)
+			s.Store.PutBack(reports)
 			return err
 		}
 		s.noteOmitted(reports[:n])
@@ -175,7 +165,7 @@ func (s *stream) noteOmitted(reports []*load.Report) {
 		for _, l := range r.Localities {
 			if l.OmittedMetrics > 0 {
 				logger.Warningf("load reports to xDS management server %s: %d values of named metrics of cluster %q are left out, as its backends report more than %d different ones, or names of more than %d bytes",
-					s.Server, l.OmittedMetrics, r.Cluster, load.MaxNamed, load.MaxName)
+					s.server, l.OmittedMetrics, r.Cluster, load.MaxNamed, load.MaxName)
 			}
 		}
 	}
