@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
@@ -105,16 +104,6 @@ func collectionOf(name []byte) string {
 		return wildcard
 	}
 	return xdsname.CollectionOf(xdsname.Canonical(string(name)))
-}
-
-// knownMember returns the version with these very bytes that the cache has of a member from another stream or server,
-// or nil.
-func (s *subscription) knownMember(member Member, it *item, server *bootstrap.Server) *payload {
-	m := s.resource.members[resourceKey{s.resource.key.typ, member.Name, member.Parameters.Key()}]
-	if m == nil || !m.payload.of(it, server) {
-		return nil
-	}
-	return m.payload
 }
 
 // enter adds a member that nothing is known of yet. The server decides how many there

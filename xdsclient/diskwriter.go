@@ -62,8 +62,8 @@ type diskWriter struct {
 	// onDisk has the names in the file, and in the file that is being written.
 	onDisk nameSet
 	// left has the resources whose watches ended since a watch began, or a resource came, or a view was written: perhaps the
-	// client is being closed, which ends one watch after the other. last has these resources and the rest, when the client was closed.
-	left, last *view
+	// client is being closed, which ends one watch after the other. When the client is closed, the rest is added.
+	left *view
 	// refusals has the keys of the resources that servers have refused since the last writing.
 	refusals map[diskcache.Key]struct{}
 	// unwritten says that a resource has changed since the last writing of a view, and failed that the last writing
@@ -236,23 +236,20 @@ func (k *diskWriter) collect() {
 	if k == nil || !k.unwritten || k.client.ctx.Err() != nil {
 		return
 	}
-	k.last = k.view()
-	if left := k.left; left != nil {
-		k.last.entries = append(k.last.entries, left.entries...)
-		k.last.unanswered = k.last.unanswered || left.unanswered
-		maps.Copy(k.last.names, left.names)
+	if k.left == nil {
+		k.left = newView()
 	}
+	k.includeAll(k.left)
 }
 
 func newView() *view { return &view{names: make(nameSet)} }
 
-// view returns the resources in use.
-func (k *diskWriter) view() *view {
-	v, now := newView(), time.Now()
+// includeAll adds the resources in use to a view.
+func (k *diskWriter) includeAll(v *view) {
+	now := time.Now()
 	for r := range k.client.entries() {
 		k.include(v, r, now)
 	}
-	return v
 }
 
 // viewOfFile returns the resources that a start would find, without those that servers refused.
@@ -373,10 +370,11 @@ type secured interface{ Secured() bool }
 func (k *diskWriter) takeView() (v *view, refusals map[diskcache.Key]struct{}) {
 	k.client.mu.Lock()
 	defer k.client.mu.Unlock()
-	if v = k.last; k.client.ctx.Err() == nil {
-		v = k.view()
+	v, k.left = k.left, nil
+	if k.client.ctx.Err() == nil {
+		v = newView()
+		k.includeAll(v)
 	}
-	k.left, k.last = nil, nil
 	if v == nil { // nothing was unwritten when the client was closed
 		return nil, nil
 	}

@@ -8,7 +8,7 @@ import (
 // findRecipients finds the recipients of a resource: the subscriptions to its own name and to its aliases,
 // and the members of collections.
 func (u *update) findRecipients(it *item) {
-	u.found, u.entering, u.outranked = u.found[:0], u.entering[:0], false
+	u.found, u.collects, u.outranked = u.found[:0], false, false
 	u.ch.finds++
 	u.addSubscriptions(u.types.subs.named(it.Name), it)
 	if it.HasAliases() {
@@ -34,7 +34,8 @@ func (u *update) addSubscriptions(first *subscription, it *item) {
 	}
 }
 
-// addMembers adds the members that the resource is. Collections take all variants that match.
+// addMembers adds the members that the resource is. Collections take all variants that match. One that they do not have yet enters
+// them at once, as a member of which nothing is known, unless it is a heartbeat.
 func (u *update) addMembers(it *item) {
 	if it.unreadable {
 		return
@@ -44,25 +45,18 @@ func (u *update) addMembers(it *item) {
 		if !u.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		if m := s.members.get(resourceKey{typ: u.types.typ, name: name, variant: it.parameters.Key()}); m != nil {
+		u.collects = true
+		m := s.members.get(resourceKey{typ: u.types.typ, name: name, variant: it.parameters.Key()})
+		if m == nil && !it.Heartbeat {
+			var err error
+			if m, err = s.enter(Member{name, it.parameters}); err != nil && !it.examined {
+				u.blame(it, u.where(it), err)
+			}
+		}
+		if m != nil {
 			u.found = append(u.found, m)
-		} else {
-			u.entering, u.member = append(u.entering, s), Member{name, it.parameters}
 		}
 	}
-}
-
-// enterMembers adds to the collections the members that they do not have yet.
-func (u *update) enterMembers(it *item) {
-	for _, s := range u.entering {
-		m, err := s.enter(u.member)
-		if err != nil {
-			u.blame(it, u.where(it), err)
-			continue
-		}
-		u.found = append(u.found, m)
-	}
-	u.entering = u.entering[:0]
 }
 
 // knownVersion returns the decoded value of a resource's very bytes that one of the recipients has,
@@ -70,11 +64,6 @@ func (u *update) enterMembers(it *item) {
 func (u *update) knownVersion(it *item) *payload {
 	for _, s := range u.found {
 		if p := s.known(it, u.ch.server); p != nil {
-			return p
-		}
-	}
-	for _, s := range u.entering {
-		if p := s.knownMember(u.member, it, u.ch.server); p != nil {
 			return p
 		}
 	}

@@ -125,7 +125,7 @@ func (u *update) deliver(it *item) bool {
 	}
 	u.findRecipients(it)
 	switch {
-	case len(u.found) == 0 && len(u.entering) == 0:
+	case len(u.found) == 0 && !u.collects:
 		return u.drop(it)
 	case it.examined:
 		u.deliverTo(it, it.payload)
@@ -146,7 +146,6 @@ func (u *update) deliver(it *item) bool {
 
 // deliverTo hands a resource to its recipients: p, or the resource's error.
 func (u *update) deliverTo(it *item, p *payload) {
-	u.enterMembers(it)
 	for _, s := range u.found {
 		switch {
 		case it.Err == nil:

@@ -70,11 +70,10 @@ type update struct {
 	batch      []item
 	decoder    resourceDecoder
 
-	// found are the subscriptions, members of collections among them, that a resource or an error is for, until the next one,
-	// and entering the collections that a resource enters, as member.
+	// found are the subscriptions, members of collections among them, that a resource or an error is for, until the next one.
+	// collects says that a collection takes the resource.
 	found    []*subscription
-	entering []*subscription
-	member   Member
+	collects bool
 	// outranked says that the resource matches a subscription that takes a better one.
 	outranked bool
 
