@@ -13,6 +13,9 @@ import (
 	"slices"
 	"time"
 
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/diskcache"
@@ -349,8 +352,9 @@ func encoder(key resourceKey, p *payload, taken stamp) func(b []byte) []byte {
 		if p.enveloped {
 			return append(b, p.raw...)
 		}
-		w := wire.Wrapper{Name: key.name, Version: taken.version, TypeURL: key.typ.TypeURL, Value: p.raw, Parameters: taken.parameters.Key()}
-		return w.Append(b)
+		w := &discoverypb.Resource{Name: key.name, Version: taken.version, Resource: p.resource(key.typ)}
+		b, _ = proto.MarshalOptions{}.MarshalAppend(b, w) // all text is UTF-8
+		return append(b, taken.parameters.Key()...)
 	}
 }
 

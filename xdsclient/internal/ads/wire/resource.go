@@ -177,33 +177,6 @@ func unwrap(index int, b []byte, typeURL string) Resource {
 // ParseWrapper reads an envoy.service.discovery.v3.Resource with a resource of a type.
 func ParseWrapper(b []byte, typeURL string) Resource { return unwrap(0, b, typeURL) }
 
-// Wrapper is an envoy.service.discovery.v3.Resource to be written.
-type Wrapper struct {
-	Name, Version string
-	Aliases       []string
-	TypeURL       string
-	Value         []byte
-	// Parameters are serialized, as dynparam.Parameters.Key has them.
-	Parameters string
-}
-
-// Append appends the message to b.
-func (w *Wrapper) Append(b []byte) []byte {
-	text := func(b []byte, n protowire.Number, s string) []byte {
-		return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
-	}
-	b = text(b, wrapperVersion, w.Version)
-	size := protowire.SizeTag(1) + protowire.SizeBytes(len(w.TypeURL)) + protowire.SizeTag(2) + protowire.SizeBytes(len(w.Value))
-	b = protowire.AppendVarint(protowire.AppendTag(b, wrapperResource, protowire.BytesType), uint64(size))
-	b = text(b, 1, w.TypeURL)
-	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), w.Value)
-	b = text(b, wrapperName, w.Name)
-	for _, alias := range w.Aliases {
-		b = text(b, wrapperAliases, alias)
-	}
-	return append(b, w.Parameters...)
-}
-
 // readDuration reads a google.protobuf.Duration. One that is malformed or not positive is none.
 func readDuration(b []byte) time.Duration {
 	n := readNumbers(b)
