@@ -110,9 +110,6 @@ func ParseDuration(v jsondoc.Value, absent time.Duration) time.Duration {
 	return d.AsDuration()
 }
 
-// Empty reports whether no file is named.
-func (c Config) Empty() bool { return c == Config{Refresh: c.Refresh} }
-
 // Buildable returns the configuration in the form of gRPC's registry of certificate
 // providers. Providers built from equal configurations share their material.
 func (c Config) Buildable() *certprovider.BuildableConfig {
