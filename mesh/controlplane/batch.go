@@ -38,10 +38,11 @@ type (
 		heartbeat bool
 	}
 	namedLoss struct {
-		topic topic
-		of    *discoverypb.ResourceName
-		// whole is set if nothing under the name is left, or the client knows no constraints; absent if it has asked for it.
-		whole, absent bool
+		topic      topic
+		addressing addressing
+		of         *discoverypb.ResourceName
+		// old is what the client knows: absence if it has asked for it.
+		old *entry
 	}
 	namedError struct {
 		topic topic
@@ -49,6 +50,10 @@ type (
 		err   *resourceError
 	}
 )
+
+// whole reports whether the removal is by name alone: the client knows no constraints, or the variant of a claim that matches nothing is
+// unknown.
+func (n namedLoss) whole() bool { return n.addressing == byNames || n.old.claimed() }
 
 func (n *batch) empty() bool {
 	return len(n.resources) == 0 && len(n.lost) == 0 && len(n.errors) == 0 && !n.answer
@@ -62,7 +67,9 @@ func (n *batch) sort() {
 	slices.SortFunc(n.lost, func(a, b namedLoss) int {
 		return cmp.Or(compareNames(a.of, b.of), strings.Compare(a.topic.which, b.topic.which))
 	})
-	n.lost = slices.CompactFunc(n.lost, func(a, b namedLoss) bool { return a.whole && b.whole && compareNames(a.of, b.of) == 0 })
+	n.lost = slices.CompactFunc(n.lost, func(a, b namedLoss) bool {
+		return compareNames(a.of, b.of) == 0 && (a.topic == b.topic || a.whole() && b.whole())
+	})
 	sortErrors(n.errors)
 }
 
@@ -126,12 +133,12 @@ func (n *batch) nextResponse(limit int, explain func(name string) *resourceError
 		if !fits(envelopeSize + proto.Size(lost.of)) {
 			return resp
 		}
-		if lost.whole {
+		if lost.whole() {
 			resp.RemovedResources = append(resp.RemovedResources, lost.of.GetName())
 		} else {
 			resp.RemovedResourceNames = append(resp.RemovedResourceNames, lost.of)
 		}
-		if !lost.absent {
+		if lost.old != absence {
 			continue
 		}
 		if why := explain(lost.of.GetName()); why != nil {

@@ -11,8 +11,6 @@ import (
 type composer struct {
 	sub   *subscription
 	batch batch
-	// removed are the topics to report as removed, with the entries that the client knows.
-	removed map[topic]*entry
 	// sent are the resources in batch, for byLocators, where topics may share a resource.
 	sent map[resourceID]bool
 	// failed are the topics whose errors are in batch.
@@ -81,7 +79,11 @@ func (sub *subscription) compose() batch {
 	w.list(all, len(renewed) > 0)
 	w.addRivals()
 	w.addHeartbeats(renewed)
-	w.remove()
+	for _, lost := range w.batch.lost {
+		if !lost.whole() {
+			w.repair(lost.topic, lost.old)
+		}
+	}
 	w.batch.sort()
 	sub.compareClaims()
 	return w.batch
@@ -313,11 +315,11 @@ func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 	}
 }
 
+// markRemoved adds a removal. For a client that subscribes by locators it names a subscription
+// with its constraints: a removal by name alone would also apply to subscriptions that are on
+// their way to the server.
 func (w *composer) markRemoved(tp topic, old *entry) {
-	if w.removed == nil {
-		w.removed = map[topic]*entry{}
-	}
-	w.removed[tp] = old
+	w.batch.lost = append(w.batch.lost, namedLoss{tp, w.sub.addressing, w.sub.resourceName(tp, old), old})
 }
 
 func (w *composer) addError(tp topic, e *entry) {
@@ -382,20 +384,6 @@ func (w *composer) addRivals() {
 	}
 	for i := 0; i < len(w.batch.resources); i++ {
 		w.sub.rivals(w.batch.resources[i].resource, add)
-	}
-}
-
-// remove adds the removals. For a client that subscribes by locators each names a subscription
-// with its constraints: a removal by name alone would also apply to subscriptions that are on
-// their way to the server. Only a claim that matches nothing is removed by name, as its variant is
-// unknown.
-func (w *composer) remove() {
-	for tp, old := range w.removed {
-		whole := w.sub.addressing == byNames || old.claimed()
-		w.batch.lost = append(w.batch.lost, namedLoss{tp, w.sub.resourceName(tp, old), whole, old == absence})
-		if !whole {
-			w.repair(tp, old)
-		}
 	}
 }
 

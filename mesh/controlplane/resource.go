@@ -33,8 +33,9 @@ type Resource struct {
 	// doNotCache is set if caches must not keep the resource, nor share it between clients
 	// (Resource.cache_control). That is so for each DPDS resource (TP2, "Non-Cacheability of DPDS").
 	doNotCache bool
-	// plain and variant are made when first needed.
-	plain, variant *envelope
+	// wrapped has for each addressing the resource in an envoy.service.discovery.v3.Resource, for SotW, under the name it was stored
+	// with. It is made when first needed, once for all streams.
+	wrapped [2]func() *anypb.Any
 }
 
 // Name returns the name that clients subscribe to.
@@ -119,14 +120,12 @@ func (r *Resource) hash() string {
 	return hex.EncodeToString(hash.Sum(nil)[:8])
 }
 
-// sealed adds the envelopes.
+// sealed adds what follows from the rest.
 func (r *Resource) sealed() *Resource {
 	// TP2, "Non-Cacheability of DPDS".
 	r.doNotCache = r.doNotCache || r.packed.TypeUrl == dynparam.MapTypeURL
-	r.plain = newEnvelope(r, byNames)
-	r.variant = r.plain
-	if !r.parameters.IsZero() {
-		r.variant = newEnvelope(r, byLocators)
+	for d := range r.wrapped {
+		r.wrapped[d] = sync.OnceValue(func() *anypb.Any { return packedEnvelope(r.message(r.name, addressing(d)), r.packed) })
 	}
 	return r
 }
@@ -159,23 +158,8 @@ func pack(m proto.Message) (*anypb.Any, error) {
 	return packed, nil
 }
 
-// envelope returns the resource's envelope for streams of a addressing.
-func (r *Resource) envelope(d addressing) *envelope {
-	if d == byLocators {
-		return r.variant
-	}
-	return r.plain
-}
-
 // message is the resource in its envelope, under the name the client used.
 func (r *Resource) message(name string, d addressing) *discoverypb.Resource {
-	if name == r.name {
-		return r.envelope(d).message()
-	}
-	return r.newMessage(name, d)
-}
-
-func (r *Resource) newMessage(name string, d addressing) *discoverypb.Resource {
 	m := &discoverypb.Resource{Name: name, Version: r.version, Resource: r.packed, Aliases: r.aliases}
 	if d == byLocators {
 		m.DynamicParameters = r.parameters.Map()
@@ -187,20 +171,6 @@ func (r *Resource) newMessage(name string, d addressing) *discoverypb.Resource {
 		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
 	}
 	return m
-}
-
-// envelope is a resource in an envoy.service.discovery.v3.Resource, under the
-// name it was stored with, made once for all streams.
-type envelope struct {
-	message func() *discoverypb.Resource
-	// packed is for SotW.
-	packed func() *anypb.Any
-}
-
-func newEnvelope(r *Resource, d addressing) *envelope {
-	e := &envelope{message: sync.OnceValue(func() *discoverypb.Resource { return r.newMessage(r.name, d) })}
-	e.packed = sync.OnceValue(func() *anypb.Any { return packedEnvelope(e.message(), r.packed) })
-	return e
 }
 
 // packedEnvelope returns an envelope for SotW. Only a name that is not UTF-8 could fail, and Tx accepts

@@ -137,7 +137,7 @@ func (p *sotw) response(b *batch) *discoverypb.DiscoveryResponse {
 	add := func(r *Resource) {
 		packed := r.packed
 		if wrap {
-			packed = r.envelope(b.sub.addressing).packed()
+			packed = r.wrapped[b.sub.addressing]()
 		}
 		resources = append(resources, packed)
 	}
