@@ -56,14 +56,8 @@ func (s *stream) mayHave(sub *subscription, tp topic) bool {
 // denial is the refusal of a locator that the client may not have. Clients that get the same
 // error share an ask.
 func (s *stream) denial(l *locator, st *status.Status) *refusal {
-	e, err := newResourceError(l.name, st)
-	if err != nil {
-		e, _ = newResourceError(l.name, status.New(codes.Internal, "the error cannot be sent"))
-	}
-	return &refusal{
-		sent: l.constraints.ToProto(), wire: "denied " + e.version + l.constraints.Key(), denied: true,
-		entry: &entry{err: e},
-	}
+	e := errorEntry(l.name, st)
+	return &refusal{sent: l.constraints.ToProto(), wire: "denied " + e.err.version + l.constraints.Key(), denied: true, entry: e}
 }
 
 // refreshing is for how many streams at a time RefreshAuthorization asks.

@@ -48,7 +48,11 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 		}
 	}
 	if named == 0 && sub.awaitsCollection(key) {
-		return sub.deferClaim(name, version)
+		err := sub.countClaim()
+		if err == nil {
+			sub.deferred = append(sub.deferred, deferredClaim{name, version})
+		}
+		return err
 	}
 	covered := false
 	for _, e := range sub.table.entries(key) {
@@ -81,12 +85,20 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 
 // keepClaim records a claim, unless there are too many.
 func (sub *subscription) keepClaim(tp topic, name, version string) error {
-	if err := sub.stream.usage.take(ofVersions, 1); err != nil {
-		return err
+	err := sub.countClaim()
+	if err == nil {
+		sub.setSent(tp, claim(name, version))
 	}
-	sub.claims++
-	sub.setSent(tp, claim(name, version))
-	return nil
+	return err
+}
+
+// countClaim counts a claim that is kept.
+func (sub *subscription) countClaim() error {
+	err := sub.stream.usage.take(ofVersions, 1)
+	if err == nil {
+		sub.claims++
+	}
+	return err
 }
 
 // compareClaims is called when all that was due has been compared with what the client claims to have. The caller
@@ -100,16 +112,6 @@ func (sub *subscription) compareClaims() {
 
 // deferredClaim is a claim that waits until the source has answered the collections of its name.
 type deferredClaim struct{ name, version string }
-
-// deferClaim keeps a claim until the source has answered the collections.
-func (sub *subscription) deferClaim(name, version string) error {
-	if err := sub.stream.usage.take(ofVersions, 1); err != nil {
-		return err
-	}
-	sub.claims++
-	sub.deferred = append(sub.deferred, deferredClaim{name, version})
-	return nil
-}
 
 // acceptDeferred looks at the claims that waited for the members of collections, accepts those that wait no more, and reports whether it has
 // looked at as many as at a time. The caller holds Store.mu for reading, and stream.mu.

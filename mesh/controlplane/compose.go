@@ -17,10 +17,8 @@ type composer struct {
 	failed map[topic]bool
 }
 
-// collect returns what is due, in push order, and records it as sent. The caller holds Store.mu for reading.
+// collect returns what is due, in push order, and records it as sent. The caller holds Store.mu for reading, and mu.
 func (s *stream) collect() []batch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var all []batch
 	for _, sub := range s.takeDue() {
 		if b := sub.compose(); !b.empty() {

@@ -1,12 +1,9 @@
 package controlplane
 
 import (
-	"fmt"
 	"slices"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -27,14 +24,10 @@ func (c *computation) result(node *corepb.Node) *entry {
 	if err == nil {
 		r, err = newResource(c.name, dynparam.Parameters{}, constraints.ToProto())
 	}
-	if err == nil {
-		return &entry{resource: r}
-	}
-	e, err := newResourceError(c.name, statusOf(err))
 	if err != nil {
-		e, _ = newResourceError(c.name, status.New(codes.Internal, fmt.Sprintf("the error of %q cannot be sent", c.name)))
+		return errorEntry(c.name, statusOf(err))
 	}
-	return &entry{err: e}
+	return &entry{resource: r}
 }
 
 // computed is the result of a computation for one client; awaited before there is one.

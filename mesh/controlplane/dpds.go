@@ -79,10 +79,8 @@ func (p *sotw) fetch() (batches []batch, answered bool) {
 }
 
 // awaitsAnswer reports whether a source has not answered for all names of a subscription. Then wake has
-// a token after each answer; otherwise the subscription is due. The caller holds Store.mu for reading.
+// a token after each answer; otherwise the subscription is due. The caller holds Store.mu for reading, and mu.
 func (s *stream) awaitsAnswer(sub *subscription) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.takeDue()
 	if sub.settling > 0 {
 		return true

@@ -24,12 +24,14 @@ func (s *stream) signal() {
 	}
 }
 
-// withStore calls f in the turn of the stream among those of its peer, with Store.mu held for reading; and again if something had to be computed.
+// withStore calls f in the turn of the stream among those of its peer, with Store.mu held for reading, and mu; and again if something had to be computed.
 func (s *stream) withStore(f func()) {
 	for again := true; again; again = s.compute() {
 		s.usage.peer.enter()
 		s.store.mu.RLock()
+		s.mu.Lock()
 		f()
+		s.mu.Unlock()
 		s.store.mu.RUnlock()
 		s.usage.peer.leave()
 	}

@@ -136,6 +136,15 @@ func newResourceError(name string, st *status.Status) (*resourceError, error) {
 	}, nil
 }
 
+// errorEntry returns the entry of an error. One that cannot be sent is replaced by another.
+func errorEntry(name string, st *status.Status) *entry {
+	e, err := newResourceError(name, st)
+	if err != nil {
+		e, _ = newResourceError(name, status.Newf(codes.Internal, "the error of %q cannot be sent", name))
+	}
+	return &entry{err: e}
+}
+
 // statusOf returns the status to send for an error.
 func statusOf(err error) *status.Status {
 	st := status.Convert(err)

@@ -98,15 +98,10 @@ func readLocator(m *discoverypb.ResourceLocator) locator {
 		l.constraints = constraints
 		return l
 	}
-	st := status.Newf(codes.InvalidArgument, "the locator of %q: %v", l.name, err)
-	e, err := newResourceError(l.name, st)
-	if err != nil {
-		// Only a name that is not UTF-8 can fail, and no request has one.
-		e = notFound("", l.name)
-	}
+	e := errorEntry(l.name, status.Newf(codes.InvalidArgument, "the locator of %q: %v", l.name, err))
 	// Deterministic, so that equal locators have equal keys.
 	wire, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m.GetDynamicParameterConstraints())
-	l.refused = &refusal{sent: m.GetDynamicParameterConstraints(), wire: string(wire), entry: &entry{err: e}}
+	l.refused = &refusal{sent: m.GetDynamicParameterConstraints(), wire: string(wire), entry: e}
 	return l
 }
 

@@ -125,7 +125,7 @@ func (r *Resource) sealed() *Resource {
 	// TP2, "Non-Cacheability of DPDS".
 	r.doNotCache = r.doNotCache || r.packed.TypeUrl == dynparam.MapTypeURL
 	for d := range r.wrapped {
-		r.wrapped[d] = sync.OnceValue(func() *anypb.Any { return packedEnvelope(r.message(r.name, addressing(d)), r.packed) })
+		r.wrapped[d] = sync.OnceValue(func() *anypb.Any { return packedEnvelope(r.message(r.name, addressing(d))) })
 	}
 	return r
 }
@@ -173,13 +173,9 @@ func (r *Resource) message(name string, d addressing) *discoverypb.Resource {
 	return m
 }
 
-// packedEnvelope returns an envelope for SotW. Only a name that is not UTF-8 could fail, and Tx accepts
-// none: then bare is returned.
-func packedEnvelope(m *discoverypb.Resource, bare *anypb.Any) *anypb.Any {
-	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return bare
-	}
+// packedEnvelope returns an envelope for SotW. Only a name that is not UTF-8 could fail, and Tx accepts none.
+func packedEnvelope(m *discoverypb.Resource) *anypb.Any {
+	value, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
 }
 

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -16,18 +15,7 @@ import (
 const wrapFeature = "xds.config.resource-in-sotw"
 
 // sotw is the state-of-the-world protocol on one stream.
-type sotw struct {
-	*stream
-	// numbering is held while responses are made and get their nonces, and while a request is compared with the
-	// last nonce. So no response is sent between a request that answers the last one and what it changes:
-	//
-	//	client answers response 1, with b in place of a   server finds that it answers the last response
-	//	                                                  sends response 2, with a, for a change of the store
-	//	client takes the request for ignored              subscribes the client to b, and sends response 3, without a
-	//
-	// It is locked after Store.mu and before stream.mu.
-	numbering sync.Mutex
-}
+type sotw struct{ *stream }
 
 // handleRequest processes one request.
 func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
@@ -78,7 +66,6 @@ func (p *sotw) resumes(sub *subscription) {
 // for the response that is on its way. Otherwise no response is made until it is carried out, unless it lists
 // the same names again.
 func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again bool) bool {
-	p.numbering.Lock()
 	p.mu.Lock()
 	d := &sub.delivery
 	stale := d.stale(req.GetResponseNonce())
@@ -91,7 +78,6 @@ func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again 
 		}
 	}
 	p.mu.Unlock()
-	p.numbering.Unlock()
 	p.report(sub, got, changed, req.GetErrorDetail())
 	return !stale
 }
@@ -115,13 +101,15 @@ func (p *sotw) sendAll(batches []batch, send func(*discoverypb.DiscoveryResponse
 	return nil
 }
 
-// number returns what is due, with nonces, and records it as sent. The caller holds Store.mu for reading.
+// number returns what is due, with nonces, and records it as sent. The caller holds Store.mu for reading, and mu: responses are made and
+// get their nonces, and a request is compared with the last nonce, without the other in between. So no response is sent between a request
+// that answers the last one and what it changes:
+//
+//	client answers response 1, with b in place of a   server finds that it answers the last response
+//	                                                  sends response 2, with a, for a change of the store
+//	client takes the request for ignored              subscribes the client to b, and sends response 3, without a
 func (p *sotw) number() []batch {
-	p.numbering.Lock()
-	defer p.numbering.Unlock()
 	batches := p.collect()
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for i := range batches {
 		b := &batches[i]
 		b.version, b.nonce = formatVersion(b.sub.table.version), p.nonces.next()
@@ -146,7 +134,7 @@ func (p *sotw) response(b *batch) *discoverypb.DiscoveryResponse {
 	}
 	for _, n := range b.resources {
 		if r := n.resource; n.heartbeat {
-			resources = append(resources, packedEnvelope(r.heartbeat(r.name, b.sub.addressing), r.packed))
+			resources = append(resources, packedEnvelope(r.heartbeat(r.name, b.sub.addressing)))
 		} else {
 			add(r)
 		}
