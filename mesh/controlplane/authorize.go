@@ -70,20 +70,15 @@ func (s *Server) RefreshAuthorization() {
 	if s.opts.Authorize == nil {
 		return
 	}
-	streams := s.present()
-	next := make(chan *stream)
+	room := make(chan struct{}, refreshing)
 	var asking sync.WaitGroup
-	for range min(refreshing, len(streams)) {
+	for _, st := range s.present() {
+		room <- struct{}{}
 		asking.Go(func() {
-			for st := range next {
-				st.reauthorize()
-			}
+			st.reauthorize()
+			<-room
 		})
 	}
-	for _, st := range streams {
-		next <- st
-	}
-	close(next)
 	asking.Wait()
 }
 

@@ -261,7 +261,7 @@ func (x *trial) say(tx *Tx, d *Demand) {
 			tx.AnswerError(d, x.way.failure(v.item()))
 		case v.isThere():
 			it := &x.way.things[v.item()]
-			r, err := newResource(it.name, it.parameters, x.way.resource(v.item(), v.content()))
+			r, err := newResource(it.name, it.parameters.Map(), x.way.resource(v.item(), v.content()))
 			if err != nil {
 				x.Fail("%v", err)
 			}

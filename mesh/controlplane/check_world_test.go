@@ -126,8 +126,11 @@ func (way *checkWay) prepare(t testing.TB) {
 		}
 		i := len(way.things)
 		way.things = append(way.things, it)
+		if it.glob {
+			continue
+		}
 		for _, c := range []checkContent{checkX, checkY} {
-			r, err := newResource(it.name, it.parameters, way.resource(i, c))
+			r, err := newResource(it.name, it.parameters.Map(), way.resource(i, c))
 			if err != nil {
 				t.Fatal(err)
 			}

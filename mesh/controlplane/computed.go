@@ -22,7 +22,7 @@ func (c *computation) result(node *corepb.Node) *entry {
 	constraints, err := c.of(node)
 	var r *Resource
 	if err == nil {
-		r, err = newResource(c.name, dynparam.Parameters{}, constraints.ToProto())
+		r, err = newResource(c.name, nil, constraints.ToProto())
 	}
 	if err != nil {
 		return errorEntry(c.name, statusOf(err))

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"slices"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -98,12 +100,8 @@ func (i *inspection) inspect(data []byte) error {
 			return i.err
 		case number == i.fields.versions:
 			versions++
-		default:
-			for _, of := range i.fields.names {
-				if number == of {
-					names++
-				}
-			}
+		case slices.Contains(i.fields.names, number):
+			names++
 		}
 		data = data[n+size:]
 	}

@@ -86,6 +86,15 @@ func (r *Resource) same(o *Resource) bool { return r == o || r != nil && o != ni
 // It returns an error if m has no name or no resource, or a name or parameters that no client can
 // subscribe to.
 func NewResource(m *discoverypb.Resource) (*Resource, error) {
+	r, err := read(m)
+	if err != nil {
+		return nil, fmt.Errorf("resource %q: %w", m.GetName(), err)
+	}
+	return r, nil
+}
+
+// read is NewResource, with errors that do not say the name.
+func read(m *discoverypb.Resource) (*Resource, error) {
 	key, err := ofResource(m.GetName())
 	if m.GetName() == "" {
 		err = errors.New("the name is empty")
@@ -100,45 +109,33 @@ func NewResource(m *discoverypb.Resource) (*Resource, error) {
 		badTTL = m.GetTtl().CheckValid()
 	}
 	if err := errors.Join(err, badParameters, noType, badTTL); err != nil {
-		return nil, fmt.Errorf("resource %q: %w", m.GetName(), err)
+		return nil, err
 	}
 	r := &Resource{
 		name: m.GetName(), key: key, parameters: p, packed: m.GetResource(), version: m.GetVersion(),
 		aliases: m.GetAliases(), ttl: m.GetTtl().AsDuration(), doNotCache: m.GetCacheControl().GetDoNotCache(),
 	}
 	if r.version == "" {
-		r.version = r.hash()
+		hash := sha256.New()
+		hash.Write(r.packed.Value)
+		hash.Write([]byte(r.parameters.Key()))
+		r.version = hex.EncodeToString(hash.Sum(nil)[:8])
 	}
-	return r.sealed(), nil
-}
-
-// hash is the version of a resource that was not given one.
-func (r *Resource) hash() string {
-	hash := sha256.New()
-	hash.Write(r.packed.Value)
-	hash.Write([]byte(r.parameters.Key()))
-	return hex.EncodeToString(hash.Sum(nil)[:8])
-}
-
-// sealed adds what follows from the rest.
-func (r *Resource) sealed() *Resource {
 	// TP2, "Non-Cacheability of DPDS".
 	r.doNotCache = r.doNotCache || r.packed.TypeUrl == dynparam.MapTypeURL
 	for d := range r.wrapped {
 		r.wrapped[d] = sync.OnceValue(func() *anypb.Any { return packedEnvelope(r.message(r.name, addressing(d))) })
 	}
-	return r
+	return r, nil
 }
 
 // newResource serializes m, once for all streams. An Any is the packed resource itself.
-func newResource(name string, parameters dynparam.Parameters, m proto.Message) (*Resource, error) {
+func newResource(name string, parameters map[string]string, m proto.Message) (*Resource, error) {
 	packed, err := pack(m)
 	if err != nil {
 		return nil, err
 	}
-	r := &Resource{name: name, key: keyOf(name), parameters: parameters, packed: packed}
-	r.version = r.hash()
-	return r.sealed(), nil
+	return read(&discoverypb.Resource{Name: name, DynamicParameters: parameters, Resource: packed})
 }
 
 func pack(m proto.Message) (*anypb.Any, error) {

@@ -205,7 +205,7 @@ func (p *player) claimed(t testing.TB, typeURL, claim string) (name, content, ve
 	}
 	of, err := dynparam.NewParameters(parameters)
 	xdstest.NoError(t, err)
-	r, err := newResource(name, of, &anypb.Any{TypeUrl: typeURL, Value: []byte(claim)})
+	r, err := newResource(name, of.Map(), &anypb.Any{TypeUrl: typeURL, Value: []byte(claim)})
 	xdstest.NoError(t, err)
 	return name, content, r.version
 }

@@ -73,18 +73,12 @@ func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Messag
 		tx.fail(fmt.Errorf("set: the name of a %T is empty", m))
 		return
 	}
-	key, badName := ofResource(name)
-	p, badParameters := dynparam.NewParameters(parameters)
-	err := errors.Join(badName, badParameters)
-	var r *Resource
-	if err == nil {
-		r, err = newResource(name, p, m)
-	}
+	r, err := newResource(name, parameters, m)
 	if err != nil {
 		tx.fail(fmt.Errorf("set %q: %w", name, err))
 		return
 	}
-	tx.draft(r.packed.TypeUrl, key).set(&entry{resource: r})
+	tx.SetResource(r)
 }
 
 // SetResource stores a resource that [NewResource] made as the variant with its parameters, as
