@@ -47,8 +47,6 @@ func (s *stream) authorize(sub *subscription, asked map[topic]locator) error {
 func (s *stream) mayHave(sub *subscription, tp topic) bool {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	a := sub.askOf(tp)
 	return a != nil && a.refused == nil
 }

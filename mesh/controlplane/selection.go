@@ -210,10 +210,7 @@ func (sub *subscription) keyFor(tp topic, l *locator) string {
 // spelling returns the name as the client spells it, or as the entry does if the client did not
 // subscribe to it by name.
 func (sub *subscription) spelling(tp topic, e *entry) string {
-	if a := sub.askOf(tp); a != nil {
-		return sub.locator(a).name
-	}
-	return e.name()
+	return sub.resourceName(tp, e).GetName()
 }
 
 // resourceName returns the name of a topic for the client.
