@@ -1,21 +1,16 @@
 package matching
 
-import (
-	"hash/maphash"
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // Table finds routes by method. Routes for the same path, or the same prefix, form a list; so do all others, which
 // go by a regular expression or ignore case. The route of an RPC is the first of those that match in the few lists that its
 // method belongs to. The lists only narrow the choice: Route.MatchesPath decides. A Table is immutable.
 type Table struct {
 	routes Routes
-	next   []int32   // links the routes of a list, in ascending order
-	exact  pathIndex // heads of the lists of paths
-	// prefixes has the heads of the lists of prefixes, and lengths the lengths of these, ascending.
-	prefixes pathIndex
-	lengths  []int
+	next   []int32 // links the routes of a list, in ascending order
+	// exact and prefixes have the heads of the lists.
+	exact    map[string]int32
+	prefixes lookup
 	others   int32
 }
 
@@ -29,50 +24,38 @@ type Routes interface {
 
 // Compile makes t the Table of routes. It is called once.
 func (t *Table) Compile(routes Routes) {
-	t.routes, t.next, t.others = routes, make([]int32, routes.Len()), None
-	var exact, prefixes int
-	for i := range int32(len(t.next)) {
-		switch t.index(t.at(i)) {
-		case &t.exact:
-			exact++
-		case &t.prefixes:
-			prefixes++
-		}
-	}
-	t.exact, t.prefixes = newPathIndex(exact), newPathIndex(prefixes)
+	t.routes, t.next, t.exact, t.others = routes, make([]int32, routes.Len()), make(map[string]int32), None
 	// From the last to the first, so that lists come out in order.
 	for i := int32(len(t.next)) - 1; i >= 0; i-- {
-		t.add(i, t.at(i))
+		switch m := t.at(i); {
+		case m.CaseInsensitive || m.PathKind == PathRegex:
+			t.next[i], t.others = t.others, i
+		case m.PathKind == PathExact:
+			t.next[i] = t.behind(t.exact, m)
+			t.exact[m.Path] = i
+		default:
+			t.next[i] = t.behind(t.prefixes.numbers, m)
+			t.prefixes.set(m.Path, i)
+		}
 	}
 }
 
 func (t *Table) at(i int32) *Route { return t.routes.Matching(i) }
 
-// index returns the index that a route is in, nil if it is among the others.
-func (t *Table) index(m *Route) *pathIndex {
-	switch {
-	case m.CaseInsensitive || m.PathKind == PathRegex:
-		return nil
-	case m.PathKind == PathExact:
-		return &t.exact
-	default:
-		return &t.prefixes
+// behind returns the head of the list that a route becomes the head of. If the path alone decides for the route, no later one of the list
+// is ever used.
+func (t *Table) behind(heads map[string]int32, m *Route) int32 {
+	if m.onlyPath() && m.PathKind != PathSeparatedPrefix {
+		return None
 	}
+	return headOf(heads, m.Path)
 }
 
-// add puts route i at the head of its list. If the path alone decides for i, no later route of the list is ever used.
-func (t *Table) add(i int32, m *Route) {
-	head, decides := &t.others, false
-	if x := t.index(m); x != nil {
-		head, decides = x.slot(m.Path, t.routes), m.onlyPath() && m.PathKind != PathSeparatedPrefix
-		if at, known := slices.BinarySearch(t.lengths, len(m.Path)); x == &t.prefixes && !known {
-			t.lengths = slices.Insert(t.lengths, at, len(m.Path))
-		}
+func headOf(heads map[string]int32, path string) int32 {
+	if head, ok := heads[path]; ok {
+		return head
 	}
-	if t.next[i] = *head; decides {
-		t.next[i] = None
-	}
-	*head = i
+	return None
 }
 
 // None is the result of Find if no route matches.
@@ -82,10 +65,10 @@ const None = -1
 func (t *Table) Find(rpc *RPC) int32 {
 	path, _ := SplitQuery(rpc.Method)
 	h := Headers{rpc: rpc}
-	found := t.first(*t.exact.slot(path, t.routes), None, path, rpc, &h)
-	for _, n := range slices.Backward(t.lengths) { // The longest ones usually come first in a table.
+	found := t.first(headOf(t.exact, path), None, path, rpc, &h)
+	for _, n := range slices.Backward(t.prefixes.lengths) { // The longest ones usually come first in a table.
 		if n <= len(path) {
-			found = t.first(*t.prefixes.slot(path[:n], t.routes), found, path, rpc, &h)
+			found = t.first(headOf(t.prefixes.numbers, path[:n]), found, path, rpc, &h)
 		}
 	}
 	return t.first(t.others, found, path, rpc, &h)
@@ -100,28 +83,4 @@ func (t *Table) first(i, found int32, path string, rpc *RPC, h *Headers) int32 {
 		}
 	}
 	return found
-}
-
-// pathIndex finds the list of a path. It is a hash table with linear probing that does not hold the paths, which the routes
-// have: 12 bytes a route at most, where a map takes 35 to 50. Of a RouteConfiguration of many megabytes two versions are
-// in memory at a time.
-type pathIndex struct {
-	seed maphash.Seed
-	// slots has the heads of the lists, or None. At most two thirds are taken.
-	slots []int32
-}
-
-// newPathIndex returns an index with room for n paths.
-func newPathIndex(n int) pathIndex {
-	return pathIndex{maphash.MakeSeed(), slices.Repeat([]int32{None}, 1<<bits.Len(uint(n+n/2)))}
-}
-
-// slot returns the head of the list of a path, or the free slot for it.
-func (x *pathIndex) slot(path string, routes Routes) *int32 {
-	for i := maphash.String(x.seed, path); ; i++ {
-		head := &x.slots[i&uint64(len(x.slots)-1)]
-		if *head == None || routes.Matching(*head).Path == path {
-			return head
-		}
-	}
 }

@@ -377,7 +377,7 @@ func (s *nameSet) add(name string) {
 // It may be called concurrently, and does not allocate if the authority is in lower
 // case.
 func (rc *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
-	if i := rc.table().Find(authority); i != matching.NoHost {
+	if i := rc.table().Find(authority); i != matching.None {
 		return rc.VirtualHosts[i]
 	}
 	return nil
@@ -395,7 +395,7 @@ func domainsOf(hosts []*VirtualHost) *matching.Domains {
 	d := matching.NewDomains(len(hosts))
 	for i, vh := range hosts {
 		for _, domain := range vh.Domains {
-			d.Add(domain, i)
+			d.Add(domain, int32(i))
 		}
 	}
 	return d

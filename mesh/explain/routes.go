@@ -48,9 +48,9 @@ func (e *explainer) chooseHost(raw *routepb.RouteConfiguration) {
 func bestDomain(domains []string, authority string) string {
 	d := matching.NewDomains(len(domains))
 	for i, domain := range domains {
-		d.Add(domain, i)
+		d.Add(domain, int32(i))
 	}
-	if i := d.Find(authority); i != matching.NoHost {
+	if i := d.Find(authority); i != matching.None {
 		return domains[i]
 	}
 	return ""
