@@ -24,11 +24,11 @@ type RPC struct {
 }
 
 // Headers returns the headers of the RPC.
-func (rpc *RPC) Headers() Headers { return Headers{rpc: rpc} }
+func (rpc *RPC) Headers() Headers { return Headers{rpc: *rpc} }
 
 // Headers looks up the headers of one RPC. It copies the metadata for the first header.
 type Headers struct {
-	rpc    *RPC
+	rpc    RPC
 	asked  bool
 	values metadata.MD
 }

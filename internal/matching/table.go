@@ -64,7 +64,7 @@ const None = -1
 // Find returns the first route that matches an RPC, or None.
 func (t *Table) Find(rpc *RPC) int32 {
 	path, _ := SplitQuery(rpc.Method)
-	h := Headers{rpc: rpc}
+	h := rpc.Headers()
 	found := t.first(headOf(t.exact, path), None, path, rpc, &h)
 	for _, n := range slices.Backward(t.prefixes.lengths) { // The longest ones usually come first in a table.
 		if n <= len(path) {
