@@ -9,8 +9,8 @@ import (
 // else with the longest matching "*suffix", else "prefix*", else "*".
 type Domains struct {
 	exact    map[string]int32
-	suffixes lookup
-	prefixes lookup
+	suffixes wildcards
+	prefixes wildcards
 	all      int32 // the virtual host with the domain "*"
 }
 
@@ -24,9 +24,9 @@ func (d *Domains) Add(domain string, host int32) {
 	case domain == "*":
 		d.all = host
 	case strings.HasPrefix(domain, "*"):
-		d.suffixes.set(domain[1:], host)
+		d.suffixes.add(domain[1:], host)
 	case strings.HasSuffix(domain, "*"):
-		d.prefixes.set(domain[:len(domain)-1], host)
+		d.prefixes.add(domain[:len(domain)-1], host)
 	default:
 		d.exact[domain] = host
 	}
@@ -41,14 +41,14 @@ func (d *Domains) Find(authority string) int32 {
 	}
 	for _, n := range slices.Backward(d.suffixes.lengths) {
 		if n < len(authority) {
-			if host, ok := d.suffixes.numbers[authority[len(authority)-n:]]; ok {
+			if host, ok := d.suffixes.hosts[authority[len(authority)-n:]]; ok {
 				return host
 			}
 		}
 	}
 	for _, n := range slices.Backward(d.prefixes.lengths) {
 		if n < len(authority) {
-			if host, ok := d.prefixes.numbers[authority[:n]]; ok {
+			if host, ok := d.prefixes.hosts[authority[:n]]; ok {
 				return host
 			}
 		}
@@ -56,20 +56,26 @@ func (d *Domains) Find(authority string) int32 {
 	return d.all
 }
 
-// lookup finds numbers by a part of a text.
-type lookup struct {
-	numbers map[string]int32
-	// lengths has the distinct lengths of the keys, ascending: it takes one map access per length.
-	lengths []int
+// wildcards are the domains with a wildcard at one end.
+type wildcards struct {
+	hosts   map[string]int32 // by the text beside the wildcard
+	lengths lengths          // of the keys
 }
 
-func (l *lookup) set(key string, number int32) {
-	if l.numbers == nil {
-		l.numbers = make(map[string]int32)
+func (w *wildcards) add(text string, host int32) {
+	if w.hosts == nil {
+		w.hosts = make(map[string]int32)
 	}
-	l.numbers[key] = number
-	if at, known := slices.BinarySearch(l.lengths, len(key)); !known {
-		l.lengths = slices.Insert(l.lengths, at, len(key))
+	w.hosts[text] = host
+	w.lengths.add(len(text))
+}
+
+// lengths are the distinct lengths of keys, ascending: what is found by a part of a text takes a map access for each length.
+type lengths []int
+
+func (l *lengths) add(n int) {
+	if at, known := slices.BinarySearch(*l, n); !known {
+		*l = slices.Insert(*l, at, n)
 	}
 }
 

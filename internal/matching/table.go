@@ -8,11 +8,13 @@ import "slices"
 type Table struct {
 	routes Routes
 	next   []int32 // links the routes of a list, in ascending order
-	// exact and prefixes have the heads of the lists.
-	exact    map[string]int32
-	prefixes lookup
-	others   int32
+	// lists has the heads of the lists of a path and of a prefix, and lengths the lengths of the prefixes.
+	lists   map[string]heads
+	lengths lengths
+	others  int32
 }
+
+type heads struct{ path, prefix int32 }
 
 // Routes are the routes of a Table, which do not change. Its methods are called
 // concurrently.
@@ -24,38 +26,36 @@ type Routes interface {
 
 // Compile makes t the Table of routes. It is called once.
 func (t *Table) Compile(routes Routes) {
-	t.routes, t.next, t.exact, t.others = routes, make([]int32, routes.Len()), make(map[string]int32), None
+	t.routes, t.next, t.lists, t.others = routes, make([]int32, routes.Len()), make(map[string]heads, routes.Len()), None
 	// From the last to the first, so that lists come out in order.
 	for i := int32(len(t.next)) - 1; i >= 0; i-- {
-		switch m := t.at(i); {
-		case m.CaseInsensitive || m.PathKind == PathRegex:
+		m := t.at(i)
+		if m.CaseInsensitive || m.PathKind == PathRegex {
 			t.next[i], t.others = t.others, i
-		case m.PathKind == PathExact:
-			t.next[i] = t.behind(t.exact, m)
-			t.exact[m.Path] = i
-		default:
-			t.next[i] = t.behind(t.prefixes.numbers, m)
-			t.prefixes.set(m.Path, i)
+			continue
 		}
+		h := t.of(m.Path)
+		head := &h.path
+		if m.PathKind != PathExact {
+			head = &h.prefix
+			t.lengths.add(len(m.Path))
+		}
+		t.next[i] = *head
+		if m.onlyPath() && m.PathKind != PathSeparatedPrefix {
+			t.next[i] = None // The path alone decides for i, so that no later route of the list is ever used.
+		}
+		*head = i
+		t.lists[m.Path] = h
 	}
 }
 
 func (t *Table) at(i int32) *Route { return t.routes.Matching(i) }
 
-// behind returns the head of the list that a route becomes the head of. If the path alone decides for the route, no later one of the list
-// is ever used.
-func (t *Table) behind(heads map[string]int32, m *Route) int32 {
-	if m.onlyPath() && m.PathKind != PathSeparatedPrefix {
-		return None
+func (t *Table) of(path string) heads {
+	if h, ok := t.lists[path]; ok {
+		return h
 	}
-	return headOf(heads, m.Path)
-}
-
-func headOf(heads map[string]int32, path string) int32 {
-	if head, ok := heads[path]; ok {
-		return head
-	}
-	return None
+	return heads{None, None}
 }
 
 // None is the result of Find if no route matches.
@@ -65,10 +65,10 @@ const None = -1
 func (t *Table) Find(rpc *RPC) int32 {
 	path, _ := SplitQuery(rpc.Method)
 	h := rpc.Headers()
-	found := t.first(headOf(t.exact, path), None, path, rpc, &h)
-	for _, n := range slices.Backward(t.prefixes.lengths) { // The longest ones usually come first in a table.
+	found := t.first(t.of(path).path, None, path, rpc, &h)
+	for _, n := range slices.Backward(t.lengths) { // The longest ones usually come first in a table.
 		if n <= len(path) {
-			found = t.first(headOf(t.prefixes.numbers, path[:n]), found, path, rpc, &h)
+			found = t.first(t.of(path[:n]).prefix, found, path, rpc, &h)
 		}
 	}
 	return t.first(t.others, found, path, rpc, &h)
