@@ -167,8 +167,9 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 			{"routes move last", func(*mesh, *testutils.Backend) {}, move},
 		} {
 			xdstest.Parallel(t, order.name, func(t *testing.T) {
-				m := overServer(t, meshtest.StartServer(t, append(linkOf(t), meshtest.ControlPlaneOptions(
-					controlplane.Options{RemovalDelay: time.Hour, NotFoundErrors: true}))...), failOnDataErrors)
+				m := overServer(t, meshtest.Start(t, meshtest.Options{
+					Link: linkOf(t), Control: controlplane.Options{RemovalDelay: time.Hour, NotFoundErrors: true},
+				}), failOnDataErrors)
 				before, changed, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "changed"), testutils.StartBackend(t, "after")
 				m.serve(service, "old", before)
 				cc := m.dial("xds:///" + service)

@@ -38,7 +38,7 @@ func newLoadMesh(t *testing.T) *loadMesh {
 	t.Helper()
 	directly(t, "the reports are those of the client itself")
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
-	m := overServer(t, meshtest.StartServer(t, meshtest.CollectLoads(loads)))
+	m := overServer(t, meshtest.Start(t, meshtest.Options{Loads: loads}))
 	t.Cleanup(loads.Close)
 	return &loadMesh{m, loads}
 }

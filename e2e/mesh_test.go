@@ -164,7 +164,7 @@ type mesh struct {
 
 func newMesh(t testing.TB, features ...string) *mesh {
 	t.Helper()
-	return overServer(t, meshtest.StartServer(t, linkOf(t)...), features...)
+	return overServer(t, meshtest.Start(t, meshtest.Options{Link: linkOf(t)}), features...)
 }
 
 // overServer returns a mesh with that control plane.
@@ -236,9 +236,9 @@ func asks(typeURL, added string, others ...string) xdstest.Match {
 // keepSilent makes the control plane send nothing for missing resources over delta, as over
 // SotW. Otherwise RPCs that need them would fail at once over delta.
 func (m *mesh) keepSilent() {
-	m.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+	m.OnResponse(func(_ *discoverypb.DiscoveryResponse, resp *discoverypb.DeltaDiscoveryResponse) bool {
 		resp.RemovedResources, resp.RemovedResourceNames = nil, nil
-		return resp
+		return true
 	})
 }
 
@@ -317,12 +317,12 @@ func overLinksInTurn(t *testing.T, f func(t *testing.T)) {
 	t.Run(slowLink, f)
 }
 
-// linkOf returns the link that the test runs over, as an option of its control planes.
-func linkOf(t testing.TB) []meshtest.Option {
+// linkOf returns the link that the test runs over, nil if there is none.
+func linkOf(t testing.TB) *testutils.Link {
 	if !isUnder(t, slowLink) {
 		return nil
 	}
-	return []meshtest.Option{meshtest.OverLink(xdstest.SlowLink(latency, latency))}
+	return xdstest.SlowLink(latency, latency)
 }
 
 // isUnder reports whether the test is part of a sub-test of that name.

@@ -205,8 +205,9 @@ func TestControlPlaneThatRequiresTokens(t *testing.T) {
 		}
 		return handler(srv, stream)
 	}
-	m := &mesh{t: t, features: withFeature(nil, protocol), Server: meshtest.StartServer(t,
-		meshtest.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig())), grpc.ChainStreamInterceptor(authorized)))}
+	m := &mesh{t: t, features: withFeature(nil, protocol), Server: meshtest.Start(t, meshtest.Options{
+		GRPC: []grpc.ServerOption{grpc.Creds(credentials.NewTLS(ca.ServerConfig())), grpc.ChainStreamInterceptor(authorized)},
+	})}
 	backend := testutils.StartBackend(t, "b")
 	m.serve(service, "cluster", backend)
 	_, port, err := net.SplitHostPort(m.Addr())

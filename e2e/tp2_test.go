@@ -47,7 +47,7 @@ func (m *mesh) clustersFor(ids ...string) []*testutils.Backend {
 // checkNoAmbiguousChoice checks that the constraints left the server no choice between variants.
 func (m *mesh) checkNoAmbiguousChoice() {
 	m.t.Helper()
-	if got := m.AmbiguousChoices(); got != 0 {
+	if got := m.Control().AmbiguousChoices(); got != 0 {
 		m.t.Errorf("%d ambiguous choices", got)
 	}
 }

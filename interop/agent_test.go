@@ -36,7 +36,7 @@ type agent struct {
 func startAgent(t *testing.T) *agent {
 	t.Helper()
 	a := &agent{ourServer: &ourServer{world: world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}}}
-	a.Server = meshtest.StartServer(t, meshtest.GRPCOptions(grpc.StreamInterceptor(a.serve)))
+	a.Server = meshtest.Start(t, meshtest.Options{GRPC: []grpc.ServerOption{grpc.StreamInterceptor(a.serve)}})
 	a.addr = a.Server.Addr()
 	return a
 }

@@ -45,7 +45,7 @@ func TestCacheOfGoControlPlane(t *testing.T) {
 			t.Cleanup(stores.Close)
 			w := &world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}
 			setSnapshot(t, cache, "1", w.initial()...)
-			s := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{StoreFor: stores.For}))
+			s := meshtest.Start(t, meshtest.Options{Control: controlplane.Options{StoreFor: stores.For}})
 			t.Cleanup(func() {
 				for _, c := range s.Control().Clients() {
 					for _, typ := range c.Types {
@@ -78,7 +78,7 @@ func TestWildcardOverACacheOfGoControlPlane(t *testing.T) {
 	stores := cachestore.New(cache)
 	t.Cleanup(stores.Close)
 	setSnapshot(t, cache, "1", cluster("a", "a"), cluster("b", "b"))
-	s := meshtest.StartServer(t, meshtest.ControlPlaneOptions(controlplane.Options{StoreFor: stores.For, RemovalDelay: -1}))
+	s := meshtest.Start(t, meshtest.Options{Control: controlplane.Options{StoreFor: stores.For, RemovalDelay: -1}})
 	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(dial(t, nil, "passthrough:///"+s.Addr())).DeltaAggregatedResources(testutils.Context(t))
 	xdstest.NoError(t, err)
 	names := map[string]bool{}

@@ -104,8 +104,9 @@ const (
 
 func newFleet(b *testing.B, clusters, endpoints int) *fleet {
 	f := &fleet{clusters: clusters, moved: map[string]bool{}}
-	f.server = meshtest.StartServer(b,
-		meshtest.GRPCOptions(grpc.StatsHandler(countSent{bytes: &f.sent}), grpc.MaxRecvMsgSize(64<<20)))
+	f.server = meshtest.Start(b, meshtest.Options{
+		GRPC: []grpc.ServerOption{grpc.StatsHandler(countSent{bytes: &f.sent}), grpc.MaxRecvMsgSize(64 << 20)},
+	})
 	f.server.Keep(20)
 	f.first = f.backend(b, firstBackend, endpoints)
 	f.second = f.backend(b, secondBackend, 1)
@@ -244,24 +245,15 @@ func (f *fleet) again() (stop func()) {
 	if f.unchanged == nil {
 		f.unchanged = f.server.Store().Resources(xdsmsg.ClusterType)
 	}
-	f.server.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-		resp.Resources = nil
+	f.server.OnResponse(func(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+		sotw.Resources, delta.Resources = nil, nil
 		for _, r := range f.unchanged {
-			resp.Resources = append(resp.Resources, r.Any())
+			sotw.Resources = append(sotw.Resources, r.Any())
+			delta.Resources = append(delta.Resources, &discoverypb.Resource{Name: r.Name(), Version: fmt.Sprint("again-", f.pushes), Resource: r.Any()})
 		}
-		return resp
+		return true
 	})
-	f.server.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		resp.Resources = nil
-		for _, r := range f.unchanged {
-			resp.Resources = append(resp.Resources, &discoverypb.Resource{Name: r.Name(), Version: fmt.Sprint("again-", f.pushes), Resource: r.Any()})
-		}
-		return resp
-	})
-	return func() {
-		f.server.OnResponse(nil)
-		f.server.OnDeltaResponse(nil)
-	}
+	return func() { f.server.OnResponse(nil) }
 }
 
 // delay measures the time from a change to the first RPC that follows it.

@@ -145,15 +145,12 @@ var attacks = []attack{
 	}, nil},
 	{"version of 5 MB, then a new stream", (*hostileWorld).honest, func(ctx context.Context, _ *testing.B, w *hostileWorld) {
 		version := string(bytes.Repeat([]byte("v"), 5_000_000))
-		w.server.OnResponse(func(_ uint64, r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-			r.VersionInfo = version
-			return r
-		})
-		w.server.OnDeltaResponse(func(_ uint64, r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-			for _, resource := range r.GetResources() {
+		w.server.OnResponse(func(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+			sotw.VersionInfo = version
+			for _, resource := range delta.GetResources() {
 				resource.Version = version
 			}
-			return r
+			return true
 		})
 		every(ctx, 3*time.Second, func(int) { w.server.BreakStreams(nil) })
 	}},

@@ -37,7 +37,7 @@ func startOurServer(t *testing.T, how ourOption) *ourServer {
 	t.Helper()
 	s := &ourServer{world: world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}}
 	if how.relayed == nil {
-		s.Server = meshtest.StartServer(t, meshtest.ControlPlaneOptions(how.Options))
+		s.Server = meshtest.Start(t, meshtest.Options{Control: how.Options})
 		s.addr = s.Addr()
 	} else {
 		s.Server = meshtest.StartServer(t)

@@ -41,8 +41,7 @@ type Tap struct {
 	refuse               error
 	sendsHeld, readsHeld bool
 	onRequest            func(Request) error
-	onResponse           func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
-	onDeltaResponse      func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
+	onResponse           ResponseHook
 }
 
 // NewTap returns a Tap. Its Intercept must be an interceptor of the gRPC server.
@@ -144,23 +143,20 @@ func (s *stream) SendMsg(m any) error {
 	if err := s.pass(&s.tap.sendsHeld); err != nil {
 		return err
 	}
-	var onResponse func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
-	var onDeltaResponse func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
-	s.tap.state.Look(func() { onResponse, onDeltaResponse = s.tap.onResponse, s.tap.onDeltaResponse })
-	switch resp := m.(type) {
-	case *discoverypb.DiscoveryResponse:
-		if onResponse != nil {
-			if resp = onResponse(s.id, proto.CloneOf(resp)); resp == nil {
-				return nil
-			}
-			m = resp
+	var hook ResponseHook
+	s.tap.state.Look(func() { hook = s.tap.onResponse })
+	if hook != nil {
+		sotw, delta := new(discoverypb.DiscoveryResponse), new(discoverypb.DeltaDiscoveryResponse)
+		switch resp := m.(type) {
+		case *discoverypb.DiscoveryResponse:
+			sotw = proto.CloneOf(resp)
+			m = sotw
+		case *discoverypb.DeltaDiscoveryResponse:
+			delta = proto.CloneOf(resp)
+			m = delta
 		}
-	case *discoverypb.DeltaDiscoveryResponse:
-		if onDeltaResponse != nil {
-			if resp = onDeltaResponse(s.id, proto.CloneOf(resp)); resp == nil {
-				return nil
-			}
-			m = resp
+		if !hook(sotw, delta) {
+			return nil
 		}
 	}
 	return s.ServerStream.SendMsg(m)
@@ -200,16 +196,11 @@ func (t *Tap) hold(what *bool) (resume func()) {
 // the hook.
 func (t *Tap) OnRequest(hook func(Request) error) { t.state.Change(func() { t.onRequest = hook }) }
 
-// OnResponse calls hook for every SotW response of the server, and sends the result instead;
-// nothing if it is nil. hook owns the message. nil removes the hook.
-func (t *Tap) OnResponse(hook func(stream uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse) {
-	t.state.Change(func() { t.onResponse = hook })
-}
+// ResponseHook may change a response of either protocol; the other message is empty. It returns false if nothing is to be sent.
+type ResponseHook func(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) (send bool)
 
-// OnDeltaResponse is OnResponse for delta responses.
-func (t *Tap) OnDeltaResponse(hook func(stream uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse) {
-	t.state.Change(func() { t.onDeltaResponse = hook })
-}
+// OnResponse calls hook for every response of the server; it owns the messages. nil removes the hook.
+func (t *Tap) OnResponse(hook ResponseHook) { t.state.Change(func() { t.onResponse = hook }) }
 
 // add records a request, and returns the hook to call.
 func (t *Tap) add(req Request) (hook func(Request) error) {

@@ -123,7 +123,7 @@ func dpdsLie(d distortion) func(*run) bool {
 			r.becomes(use, dpdsDoubtful)
 			d.only(dynparam.MapTypeURL).begin(server)
 		}, func() {
-			stopDistorting(server)
+			server.OnResponse(nil)
 			r.becomes(use, dpdsServed)
 		})
 	}

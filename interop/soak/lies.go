@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/meshtest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -33,31 +34,15 @@ var lies = []op{
 // lie is the operation that distorts all responses of the control plane for a while.
 func lie(how distortion) func(*run) bool {
 	return func(r *run) bool {
-		return r.lie(r.control, func() { how.begin(r.control) }, func() { stopDistorting(r.control) })
+		return r.lie(r.control, func() { how.begin(r.control) }, func() { r.control.OnResponse(nil) })
 	}
 }
 
 // begin applies a distortion to all responses of a server.
 func (d distortion) begin(f *meshtest.Server) {
-	f.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-		if !d(resp, new(discoverypb.DeltaDiscoveryResponse)) {
-			return nil
-		}
-		return resp
-	})
-	f.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		if !d(new(discoverypb.DiscoveryResponse), resp) {
-			return nil
-		}
-		return resp
-	})
+	f.OnResponse(xdstest.ResponseHook(d))
 	// Else it might send nothing meanwhile.
 	f.BreakStreams(nil)
-}
-
-func stopDistorting(f *meshtest.Server) {
-	f.OnResponse(nil)
-	f.OnDeltaResponse(nil)
 }
 
 func silence(*discoverypb.DiscoveryResponse, *discoverypb.DeltaDiscoveryResponse) bool { return false }

@@ -59,7 +59,7 @@ func newMesh(t testing.TB) *mesh {
 	store, m := controlplane.NewStore(), &mesh{pacing: &pacing{stirred: time.Now()}, certificates: newCertificates(t), caches: t.TempDir(), relays: map[through]*loopback.Server{}}
 	secure := grpc.Creds(m.certificates.server())
 	start := func() *meshtest.Server {
-		server := meshtest.StartServer(t, meshtest.OverStore(store), meshtest.GRPCOptions(secure))
+		server := meshtest.Start(t, meshtest.Options{Store: store, GRPC: []grpc.ServerOption{secure}})
 		server.Keep(100)
 		return server
 	}

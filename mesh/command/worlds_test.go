@@ -147,7 +147,7 @@ var worlds = map[string]func(*mistaken) string{
 	"silent": func(w *mistaken) string {
 		store := controlplane.NewStore()
 		store.OnDemand(typeurl.Listener, func(_, _ []*controlplane.Demand) {})
-		return meshtest.StartServer(w.t, meshtest.OverStore(store)).Addr()
+		return meshtest.Start(w.t, meshtest.Options{Store: store}).Addr()
 	},
 	"no-routes": func(w *mistaken) string { return w.plane(way[:1]...) },
 	"no-virtual-host": func(w *mistaken) string {

@@ -107,7 +107,7 @@ func newConvergence(t *testing.T, seed uint64, demand, pieces bool) *convergence
 		}
 		return byType
 	}}
-	c.server = meshtest.StartServer(t, meshtest.OverStore(c.front), meshtest.ControlPlaneOptions(opts))
+	c.server = meshtest.Start(t, meshtest.Options{Store: c.front, Control: opts})
 	return c
 }
 

@@ -29,64 +29,43 @@ type Server struct {
 	*loopback.Server
 	*xdstest.Tap
 	store *controlplane.Store
-	opts  options
+	opts  Options
 	// control is nil while the server is stopped.
 	control atomic.Pointer[controlplane.Server]
 }
 
-type options struct {
-	grpc    []grpc.ServerOption
-	control controlplane.Options
-	store   *controlplane.Store
-	loads   *controlplane.LoadReports
-	link    *testutils.Link
-}
-
-// Option configures a Server.
-type Option func(*options)
-
-// GRPCOptions passes options, such as credentials, to the gRPC server.
-func GRPCOptions(opts ...grpc.ServerOption) Option {
-	return func(o *options) { o.grpc = append(o.grpc, opts...) }
-}
-
-// ControlPlaneOptions passes options to controlplane.NewServer. Removals are sent at once unless the
-// options have a RemovalDelay.
-func ControlPlaneOptions(opts controlplane.Options) Option {
-	return func(o *options) { o.control = opts }
-}
-
-// OverStore makes the server serve the given store, which it may share with other servers.
-func OverStore(store *controlplane.Store) Option {
-	return func(o *options) { o.store = store }
-}
-
-// OverLink puts a link between the server and its clients. Servers may share one.
-func OverLink(link *testutils.Link) Option {
-	return func(o *options) { o.link = link }
-}
-
-// CollectLoads makes the server offer LRS as well. The reports survive restarts. GracefulStop waits for
-// their streams: close them first.
-func CollectLoads(loads *controlplane.LoadReports) Option {
-	return func(o *options) { o.loads = loads }
+// Options are those of a Server, each of which may be left out.
+type Options struct {
+	// GRPC are options, such as credentials, of the gRPC server, and Control those of the control plane, which sends removals at once
+	// unless they have a RemovalDelay.
+	GRPC    []grpc.ServerOption
+	Control controlplane.Options
+	// Store is served, and may be that of other servers too.
+	Store *controlplane.Store
+	// Loads makes the server offer LRS as well. The reports survive restarts. GracefulStop waits for their streams: close them first.
+	Loads *controlplane.LoadReports
+	// Link is between the server and its clients. Servers may share one.
+	Link *testutils.Link
 }
 
 // StartServer starts a Server that is closed when the test ends.
-func StartServer(t testing.TB, opts ...Option) *Server {
+func StartServer(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{Tap: xdstest.NewTap()}
-	for _, opt := range opts {
-		opt(&s.opts)
-	}
-	s.opts.control.RemovalDelay = cmp.Or(s.opts.control.RemovalDelay, -1)
-	if s.store = s.opts.store; s.store == nil {
+	return Start(t, Options{})
+}
+
+// Start is StartServer with options.
+func Start(t testing.TB, opts Options) *Server {
+	t.Helper()
+	s := &Server{Tap: xdstest.NewTap(), opts: opts, store: opts.Store}
+	s.opts.Control.RemovalDelay = cmp.Or(opts.Control.RemovalDelay, -1)
+	if s.store == nil {
 		s.store = controlplane.NewStore()
 	}
 	var wrap func(net.Listener) net.Listener
-	if link := s.opts.link; link != nil {
-		wrap = link.Listener
-		t.Cleanup(link.Wait)
+	if opts.Link != nil {
+		wrap = opts.Link.Listener
+		t.Cleanup(opts.Link.Wait)
 	}
 	var err error
 	s.Server, err = loopback.StartServer(s.run, wrap)
@@ -98,11 +77,11 @@ func StartServer(t testing.TB, opts ...Option) *Server {
 // run returns what is served from a start until a stop.
 func (s *Server) run() loopback.Run {
 	opts := []grpc.ServerOption{grpc.WaitForHandlers(true), grpc.ChainStreamInterceptor(s.Intercept)}
-	server := grpc.NewServer(append(opts, s.opts.grpc...)...)
-	control := controlplane.NewServer(s.store, s.opts.control)
+	server := grpc.NewServer(append(opts, s.opts.GRPC...)...)
+	control := controlplane.NewServer(s.store, s.opts.Control)
 	control.Register(server)
-	if s.opts.loads != nil {
-		s.opts.loads.Register(server)
+	if s.opts.Loads != nil {
+		s.opts.Loads.Register(server)
 	}
 	s.control.Store(control)
 	return loopback.Run{GRPC: server, EndStreams: func() {
@@ -120,15 +99,6 @@ func (s *Server) Clients() []controlplane.ClientStatus {
 		return control.Clients()
 	}
 	return nil
-}
-
-// AmbiguousChoices returns the count of [controlplane.Server.AmbiguousChoices]; zero while
-// the control plane is stopped.
-func (s *Server) AmbiguousChoices() uint64 {
-	if control := s.Control(); control != nil {
-		return control.AmbiguousChoices()
-	}
-	return 0
 }
 
 // Bootstrap returns a bootstrap file for this server.

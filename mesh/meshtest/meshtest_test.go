@@ -47,7 +47,7 @@ func TestServer_StoreAndRecordSurviveARestart(t *testing.T) {
 			t.Errorf("run %d: clients %+v", run, got)
 		}
 		s.Stop()
-		if s.Control() != nil || s.Clients() != nil || s.AmbiguousChoices() != 0 {
+		if s.Control() != nil || s.Clients() != nil {
 			t.Error("there is a control plane after Stop")
 		}
 		if err := stream.RecvMsg(resp); status.Code(err) != codes.Unavailable {
@@ -60,10 +60,10 @@ func TestServer_StoreAndRecordSurviveARestart(t *testing.T) {
 func TestServer_SharedStoreAndOptions(t *testing.T) {
 	t.Parallel()
 	ctx, store := testutils.Context(t), controlplane.NewStore()
-	a := meshtest.StartServer(t, meshtest.OverStore(store))
-	b := meshtest.StartServer(t, meshtest.OverStore(store),
-		meshtest.ControlPlaneOptions(controlplane.Options{MaxSubscriptions: 2}),
-		meshtest.GRPCOptions(grpc.MaxRecvMsgSize(1<<20)))
+	a := meshtest.Start(t, meshtest.Options{Store: store})
+	b := meshtest.Start(t, meshtest.Options{
+		Store: store, Control: controlplane.Options{MaxSubscriptions: 2}, GRPC: []grpc.ServerOption{grpc.MaxRecvMsgSize(1 << 20)},
+	})
 	a.Set(t, xdsmsg.EDSCluster("c", ""))
 	stream, resp := open(ctx, t, b), new(discoverypb.DiscoveryResponse)
 	xdstest.NoError(t, stream.SendMsg(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType}))

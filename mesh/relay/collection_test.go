@@ -20,11 +20,11 @@ func TestWildcardIsCompletedAfterItsAnswerWasCutShort(t *testing.T) {
 	subscribe(named, node("named"), clusterType, "a")
 	wantOnly(named, "a")
 	var cut atomic.Bool
-	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+	r.up.OnResponse(func(_ *discoverypb.DiscoveryResponse, resp *discoverypb.DeltaDiscoveryResponse) bool {
 		if len(resp.GetResources()) == 2 && cut.CompareAndSwap(false, true) {
 			resp.Resources = slices.DeleteFunc(slices.Clone(resp.Resources), func(res *discoverypb.Resource) bool { return res.GetName() == "a" })
 		}
-		return resp
+		return true
 	})
 	subscribe(d, node("wild"), clusterType, "*")
 	wantOnly(d, "b")
