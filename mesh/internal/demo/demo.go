@@ -50,9 +50,9 @@ func Run(ctx context.Context, page string, out io.Writer) error {
 }
 
 func (d *demo) run(ctx context.Context, page string, steps func(*demo) []step) (err error) {
-	d.mesh = newMesh(ctx, d.tally.record)
+	d.mesh, err = newMesh(ctx, d.tally.record)
 	defer d.mesh.close()
-	if err := d.mesh.start(); err != nil {
+	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	text := d.mesh.describe()
@@ -79,7 +79,7 @@ func (d *demo) run(ctx context.Context, page string, steps func(*demo) []step) (
 		d.print(styled.Text{{}, {Text: "The RPCs go on for the status page. An interrupt (Ctrl-C) ends them."}})
 		<-ctx.Done()
 	}
-	d.mesh.traffic.stop()
+	d.mesh.stop()
 	if failed := d.tally.failed; err == nil && failed > 0 {
 		err = fmt.Errorf("%s failed after the steps were judged", faults.Count(failed, "RPC"))
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
 	"github.com/dynxds/dynxds/testutils"
@@ -128,7 +127,7 @@ func TestRunFailsForLateFailures(t *testing.T) {
 	defer cancel()
 	d := quick(t, nil)
 	d.out = afterSteps(func() {
-		d.mesh.traffic.call(emptyCall, func(context.Context, ...grpc.CallOption) error { return errors.New("late") })
+		d.mesh.record(rpc{of: emptyCall, err: errors.New("late")})
 		cancel()
 	})
 	err := d.run(ctx, "127.0.0.1:0", firstStep(func(*mesh) {}, func() error { return nil }))

@@ -7,7 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sync/atomic"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -26,7 +26,7 @@ var backends = []struct{ name, cluster string }{
 	{stable1, stable}, {stable2, stable}, {canary1, canary}, {proxy1, proxy},
 }
 
-// mesh is everything that runs: control plane, backends and clients.
+// mesh is everything that runs: control plane, backends, and clients with their RPCs.
 type mesh struct {
 	store     *controlplane.Store
 	control   *controlplane.Server
@@ -34,56 +34,33 @@ type mesh struct {
 	backends  map[string]*testutils.Backend
 	bootstrap string // the path of the file
 	channel   *grpc.ClientConn
-	traffic   *traffic
 
-	// aliceIsDirect decides which variant alice gets by DPDS.
-	aliceIsDirect atomic.Bool
+	record  func(rpc)       // takes each RPC that has ended
+	ctx     context.Context // of the RPCs
+	more    context.Context // until then RPCs begin
+	noMore  context.CancelFunc
+	workers sync.WaitGroup
 
 	// undo are the steps of close, last first.
 	undo []func()
 }
 
-func newMesh(ctx context.Context, record func(rpc)) *mesh {
-	more, noMore := context.WithCancel(ctx)
-	return &mesh{
-		store: controlplane.NewStore(), backends: map[string]*testutils.Backend{},
-		traffic: &traffic{record: record, ctx: ctx, more: more, noMore: noMore},
-	}
-}
-
-// start starts all parts. The control plane has no resource and the client makes no RPC yet. close is the caller's, also after an
+// newMesh starts all parts. The control plane has no resource and the client makes no RPC yet. close is the caller's, also after an
 // error.
-func (m *mesh) start() (err error) {
+func newMesh(ctx context.Context, record func(rpc)) (m *mesh, err error) {
+	m = &mesh{store: controlplane.NewStore(), backends: map[string]*testutils.Backend{}, record: record, ctx: ctx}
+	m.more, m.noMore = context.WithCancel(ctx)
 	for _, b := range backends {
 		backend, err := testutils.NewBackend(b.name)
 		if err != nil {
-			return err
+			return m, err
 		}
 		m.backends[b.name] = backend
 		m.undo = append(m.undo, backend.Close)
 	}
-	if err := m.serve(); err != nil {
-		return fmt.Errorf("control plane: %w", err)
-	}
-	if err := m.writeBootstrap(); err != nil {
-		return fmt.Errorf("bootstrap: %w", err)
-	}
-	m.channel, err = m.dial(target)
-	return err
-}
-
-// close ends all parts and removes the files.
-func (m *mesh) close() {
-	for _, undo := range slices.Backward(m.undo) {
-		undo()
-	}
-}
-
-// serve starts the control plane.
-func (m *mesh) serve() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return err
+		return m, fmt.Errorf("control plane: %w", err)
 	}
 	m.address = listener.Addr().String()
 	m.control = controlplane.NewServer(m.store, controlplane.Options{})
@@ -91,7 +68,19 @@ func (m *mesh) serve() error {
 	m.control.Register(server)
 	go func() { _ = server.Serve(listener) }() // if the listener fails, the client cannot connect, and no step is observed
 	m.undo = append(m.undo, server.Stop, m.control.Close)
-	return nil
+	if err := m.writeBootstrap(); err != nil {
+		return m, fmt.Errorf("bootstrap: %w", err)
+	}
+	m.channel, err = m.dial(target)
+	return m, err
+}
+
+// close ends all parts and removes the files.
+func (m *mesh) close() {
+	m.stop()
+	for _, undo := range slices.Backward(m.undo) {
+		undo()
+	}
 }
 
 // writeBootstrap writes the client's bootstrap file and sets the environment variable, as a user's shell would.
@@ -117,14 +106,13 @@ func (m *mesh) dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, e
 
 // describe lists what runs.
 func (m *mesh) describe() (text styled.Text) {
-	line := func(format string, args ...any) { text.Add(styled.Plain, format, args...) }
-	line("A control plane, %d backends and a client, all in this process.", len(backends))
-	line("")
-	line("  client         %s", target)
-	line("  bootstrap      GRPC_XDS_BOOTSTRAP=%s", m.bootstrap)
-	line("  control plane  %s", m.address)
+	text.AddAll(styled.Plain, fmt.Sprintf(`A control plane, %d backends and a client, all in this process.
+
+  client         %s
+  bootstrap      GRPC_XDS_BOOTSTRAP=%s
+  control plane  %s`, len(backends), target, m.bootstrap, m.address))
 	for _, b := range backends {
-		line("  backend        %s   %-8s   cluster %s", m.backends[b.name].Addr(), b.name, b.cluster)
+		text.Add(styled.Plain, "  backend        %s   %-8s   cluster %s", m.backends[b.name].Addr(), b.name, b.cluster)
 	}
 	return text
 }

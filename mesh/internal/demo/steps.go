@@ -6,8 +6,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds"
@@ -90,7 +88,7 @@ The other methods keep their split.`,
 the control plane sends each the constraints that select its variant of the
 Listener, and the RPCs of both go through proxy-1. Then it sends alice others:
 hers alone go to "stable" directly. No RPC may fail.`,
-		do: m.moveAlice,
+		do: func(context.Context) error { return m.moveAlice() },
 		groups: []group{
 			{[]string{alice}, direct, map[string]float64{stable1: 1}}, {[]string{bob}, viaProxy, map[string]float64{proxy1: 1}}, moved, rest,
 		},
@@ -100,9 +98,9 @@ hers alone go to "stable" directly. No RPC may fail.`,
 // begin is the first configuration, with which the client begins its RPCs. Eight streams are always open, so that a backend that
 // stops has RPCs in flight.
 func (m *mesh) begin(context.Context) error {
-	m.traffic.start(unaryCall, 2, unary(m.channel, unaryCall))
-	m.traffic.start(emptyCall, 2, unary(m.channel, emptyCall))
-	m.traffic.start(fullDuplexCall, 8, stream(m.channel))
+	m.start(unaryCall, 2, m.channel, unaryCall)
+	m.start(emptyCall, 2, m.channel, emptyCall)
+	m.start(fullDuplexCall, 8, m.channel, fullDuplexCall)
 	all := []proto.Message{xdsmsg.DefaultListener(serviceName, routesName), routes("1", 90, 10)}
 	for _, cluster := range []string{stable, canary, proxy} {
 		var addresses []string
@@ -140,7 +138,7 @@ func named(configuration string, rc *routepb.RouteConfiguration) *routepb.RouteC
 }
 
 // moveAlice adds the variants and the clients and, once the proxy serves both clients, moves one of them.
-func (m *mesh) moveAlice(ctx context.Context) error {
+func (m *mesh) moveAlice() error {
 	variant := func(tx *controlplane.Tx, value, cluster string) {
 		routes := named(value, xdsmsg.RouteConfig(value, serviceName, xdsmsg.PrefixRoute("/", cluster)))
 		tx.SetVariant(map[string]string{listenerType: value}, xdsmsg.InlineListener(variantListener, routes))
@@ -148,26 +146,28 @@ func (m *mesh) moveAlice(ctx context.Context) error {
 	if _, err := m.store.Update(func(tx *controlplane.Tx) {
 		variant(tx, viaProxy, proxy)
 		variant(tx, direct, stable)
-		tx.SetDPDS(dpdsName, m.constraints)
+		tx.SetDPDS(dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return constraints(viaProxy) })
 	}); err != nil {
 		return err
 	}
 	for _, name := range []string{alice, bob} {
-		if err := m.startVariantClient(ctx, name); err != nil {
+		if err := m.startVariantClient(name); err != nil {
 			return fmt.Errorf("client %s: %w", name, err)
 		}
 	}
-	m.aliceIsDirect.Store(true)
-	m.store.RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == alice })
-	return nil
+	_, err := m.store.Update(func(tx *controlplane.Tx) {
+		tx.SetDPDS(dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
+			if node.GetId() == alice {
+				return constraints(direct)
+			}
+			return constraints(viaProxy)
+		})
+	})
+	return err
 }
 
-// constraints are those that the control plane sends to a client.
-func (m *mesh) constraints(node *corepb.Node) (dynparam.ByType, error) {
-	value := viaProxy
-	if node.GetId() == alice && m.aliceIsDirect.Load() {
-		value = direct
-	}
+// constraints select a variant of the Listener.
+func constraints(value string) (dynparam.ByType, error) {
 	c, err := dynparam.Exact(map[string]string{listenerType: value})
 	if err != nil {
 		return dynparam.ByType{}, err
@@ -177,22 +177,19 @@ func (m *mesh) constraints(node *corepb.Node) (dynparam.ByType, error) {
 
 // startVariantClient dials the authority, expects the proxy to answer the first RPC, and starts the client's traffic. The bootstrap
 // is in memory: the environment has only one.
-func (m *mesh) startVariantClient(ctx context.Context, name string) error {
+func (m *mesh) startVariantClient(name string) error {
 	content := testutils.Bootstrap(name, m.address, testutils.ServerFeatures("dynamic_parameter_constraints"),
 		testutils.Authority(authority, "", map[string]any{"dynamic_parameter_constraints_resource": dpdsName}))
 	channel, err := m.dial("xds://"+authority+"/"+serviceName, dynxds.DialOptions(dynxds.WithBootstrap(content))...)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
-	defer cancel()
-	var header metadata.MD
-	if err := unary(channel, emptyCall)(ctx, grpc.Header(&header)); err != nil {
-		return fmt.Errorf("the first RPC: %w", err)
+	switch r := m.call(name, channel, emptyCall); {
+	case r.err != nil:
+		return fmt.Errorf("the first RPC: %w", r.err)
+	case r.backend != proxy1:
+		return fmt.Errorf("the first RPC was answered by %s, not by %s", r.backend, proxy1)
 	}
-	if backend := first(header, testutils.BackendIDHeader); backend != proxy1 {
-		return fmt.Errorf("the first RPC was answered by %s, not by %s", backend, proxy1)
-	}
-	m.traffic.start(name, 1, unary(channel, emptyCall))
+	m.start(name, 1, channel, emptyCall)
 	return nil
 }

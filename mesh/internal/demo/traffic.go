@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,29 +36,20 @@ type rpc struct {
 	err           error
 }
 
-// traffic makes RPCs until it is stopped.
-type traffic struct {
-	record  func(rpc)
-	ctx     context.Context // of the RPCs
-	more    context.Context // until then RPCs begin
-	noMore  context.CancelFunc
-	workers sync.WaitGroup
-}
-
-// invoke makes one RPC.
-type invoke func(context.Context, ...grpc.CallOption) error
-
-// start starts workers that make RPCs, which are recorded under a name.
-func (t *traffic) start(of string, workers int, makeRPC invoke) {
+// start starts workers that make RPCs until stop, which are recorded under a name.
+func (m *mesh) start(of string, workers int, channel *grpc.ClientConn, method string) {
 	for range workers {
-		t.workers.Go(func() {
+		m.workers.Go(func() {
 			ticks := time.NewTicker(interval)
 			defer ticks.Stop()
 			for {
-				t.call(of, makeRPC)
+				r := m.call(of, channel, method)
+				if r.err == nil || m.ctx.Err() == nil { // or else the demo was interrupted
+					m.record(r)
+				}
 				select {
 				case <-ticks.C:
-				case <-t.more.Done():
+				case <-m.more.Done():
 					return
 				}
 			}
@@ -67,44 +58,30 @@ func (t *traffic) start(of string, workers int, makeRPC invoke) {
 }
 
 // stop returns when the RPCs under way have ended.
-func (t *traffic) stop() {
-	t.noMore()
-	t.workers.Wait()
+func (m *mesh) stop() {
+	m.noMore()
+	m.workers.Wait()
 }
 
-// call makes an RPC and records it, unless it failed because the demo was interrupted.
-func (t *traffic) call(of string, makeRPC invoke) {
-	ctx, cancel := context.WithTimeout(t.ctx, rpcTimeout)
+// call makes an RPC.
+func (m *mesh) call(of string, channel *grpc.ClientConn, method string) rpc {
+	ctx, cancel := context.WithTimeout(m.ctx, rpcTimeout)
 	defer cancel()
 	var (
 		header metadata.MD
 		from   peer.Peer
 	)
 	r := rpc{of: of, start: time.Now()}
-	r.err = makeRPC(ctx, grpc.Header(&header), grpc.Peer(&from))
-	if r.err != nil && t.ctx.Err() != nil {
-		return
+	if opts := []grpc.CallOption{grpc.Header(&header), grpc.Peer(&from)}; method == fullDuplexCall {
+		r.err = stream(ctx, channel, opts...)
+	} else { // an empty message is valid for each of them
+		r.err = channel.Invoke(ctx, methodPath(method), &testgrpc.Empty{}, &testgrpc.Empty{}, opts...)
 	}
-	r.backend, r.configuration = first(header, testutils.BackendIDHeader), first(header, configurationHeader)
+	r.backend, r.configuration = strings.Join(header.Get(testutils.BackendIDHeader), ","), strings.Join(header.Get(configurationHeader), ",")
 	if from.Addr != nil {
 		r.peer = from.Addr.String()
 	}
-	t.record(r)
-}
-
-// first returns the first value of a header, or "".
-func first(header metadata.MD, name string) string {
-	if values := header.Get(name); len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
-// unary calls a method with an empty message, which is valid for each of them.
-func unary(channel grpc.ClientConnInterface, method string) invoke {
-	return func(ctx context.Context, opts ...grpc.CallOption) error {
-		return channel.Invoke(ctx, methodPath(method), &testgrpc.Empty{}, &testgrpc.Empty{}, opts...)
-	}
+	return r
 }
 
 // methodPath is the path of a method by its short name.
@@ -113,25 +90,23 @@ func methodPath(method string) string {
 }
 
 // stream is one bidirectional stream, from its creation to its status.
-func stream(channel grpc.ClientConnInterface) invoke {
+func stream(ctx context.Context, channel *grpc.ClientConn, opts ...grpc.CallOption) error {
+	stream, err := testgrpc.NewTestServiceClient(channel).FullDuplexCall(ctx, opts...)
+	if err != nil {
+		return err
+	}
 	request := &testgrpc.StreamingOutputCallRequest{
 		ResponseParameters: []*testgrpc.ResponseParameters{{IntervalUs: int32(streamGap.Microseconds())}},
 	}
-	return func(ctx context.Context, opts ...grpc.CallOption) error {
-		stream, err := testgrpc.NewTestServiceClient(channel).FullDuplexCall(ctx, opts...)
-		if err != nil {
-			return err
+	for range streamMessages {
+		_ = stream.Send(request) // if it fails, Recv returns the reason
+		if _, err := stream.Recv(); err != nil {
+			return fmt.Errorf("no response: %w", err)
 		}
-		for range streamMessages {
-			_ = stream.Send(request) // if it fails, Recv returns the reason
-			if _, err := stream.Recv(); err != nil {
-				return fmt.Errorf("no response: %w", err)
-			}
-		}
-		_ = stream.CloseSend()
-		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			return fmt.Errorf("the stream did not end: %w", err)
-		}
-		return nil
 	}
+	_ = stream.CloseSend()
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the stream did not end: %w", err)
+	}
+	return nil
 }
