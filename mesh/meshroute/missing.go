@@ -32,10 +32,11 @@ func (c *compiler) missingBackends() {
 			}
 		}
 	}
+	service, _, _ := strings.Cut(c.service, ";") // what follows says why no service can have the name
 	for _, id := range slices.Sorted(maps.Keys(policies)) {
-		err := status.Newf(codes.NotFound, "the mesh has no service %q, to which requests are sent by %s", c.service, namesOf(policies[id]))
-		c.others = append(append(c.others, c.naming.emptyCluster(missingID(id), c.service)...),
-			&Resource{TypeURL: ClusterType, Name: c.naming.resource(ClusterType, id), Service: c.service, Err: err})
+		err := status.Newf(codes.NotFound, "the mesh has no service %q, to which requests are sent by %s", service, namesOf(policies[id]))
+		c.others = append(append(c.others, c.naming.emptyCluster(missingID(id), service)...),
+			&Resource{TypeURL: ClusterType, Name: c.naming.resource(ClusterType, id), Service: service, Err: err})
 	}
 }
 
