@@ -239,7 +239,10 @@ func (b *builder) service(s *Service, old *serviceResources) (*serviceResources,
 	if old != nil && old.service == s && slices.EqualFunc(old.subsets, subsets, same) && old.sessions == sessions {
 		return old, nil
 	}
-	if faults := s.check(); len(faults) > 0 {
+	if faults := s.Check(); len(faults) > 0 {
+		for i := range faults {
+			faults[i].Problem = fmt.Sprintf("service %s: %s", s.Name, faults[i].Problem)
+		}
 		return nil, faults
 	}
 	r, err := compileService(b.mesh.naming, b.mesh.places, s, subsets, sessions)

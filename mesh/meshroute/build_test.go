@@ -137,7 +137,7 @@ func TestBuild_Separate(t *testing.T) {
 	reports := []string{
 		`p.yaml:1: error: policy p: policy p is defined twice; the other definition is at p.yaml:1`,
 		`services.yaml:1: error: service s is defined twice; the other definition is at services.yaml:1`,
-		`u.yaml:1: error: endpoints[0].address: service u: "a" is not host:port`,
+		`u.yaml:1: error: endpoints[0].address: service u: "a" is not an address; write it as host:port, an IPv6 address in brackets`,
 	}
 	var said []string
 	for _, r := range got.Reports() {

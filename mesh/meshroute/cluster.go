@@ -231,7 +231,7 @@ func (g group) compare(o group) int {
 
 // isIP reports whether the host is an IP address.
 func (e *Endpoint) isIP() bool {
-	host, _, _ := splitAddress(e.Address)
+	host, _, _ := ParseAddress(e.Address)
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Zone() == ""
 }
@@ -309,30 +309,31 @@ func isServiceName(text string) bool {
 	return meshpolicy.IsName(name) && (!hasPort || meshpolicy.IsName(port))
 }
 
-func splitAddress(address string) (host string, port uint32, ok bool) {
-	host, text, err := net.SplitHostPort(address)
+// ParseAddress returns the host and the port of host:port. Both have one form, however they are written.
+func ParseAddress(address string) (host string, port uint32, err error) {
+	host, number, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
-		return "", 0, false
+		return "", 0, fmt.Errorf("%q is not an address; write it as host:port, an IPv6 address in brackets", address)
 	}
-	n, err := strconv.ParseUint(text, 10, 16)
-	return host, uint32(n), err == nil && n > 0 && isHost(host)
-}
-
-// isHost reports whether clients accept the host of an address: as an IP address, or as a name.
-func isHost(host string) bool {
-	if _, err := netip.ParseAddr(host); err == nil {
-		return true
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n == 0 {
+		return "", 0, fmt.Errorf("%q is not a port; use a number from 1 to 65535", number)
 	}
-	return isText(host) && !strings.ContainsAny(host, "[]:/%")
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.String()
+	} else if hasBlank(host) || strings.ContainsAny(host, "[]:/%") {
+		return "", 0, fmt.Errorf("%q is neither an IP address nor a host name", host)
+	}
+	return host, uint32(n), nil
 }
 
-// isText reports whether a text has no blanks and control characters.
-func isText(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+// hasBlank reports whether a text has characters that clients accept in no host.
+func hasBlank(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
-// check returns the errors of a service.
-func (s *Service) check() []document.Fault {
+// Check returns the errors of a service, by the paths in its document.
+func (s *Service) Check() []document.Fault {
 	var faults []document.Fault
 	fault := func(path, problem string, args ...any) {
 		faults = append(faults, document.Fault{File: s.Source.File, Line: s.Source.Line, Path: path, Problem: fmt.Sprintf(problem, args...)})
@@ -342,52 +343,50 @@ func (s *Service) check() []document.Fault {
 	}
 	for i, a := range s.Aliases {
 		if !isServiceName(a.Name) {
-			fault(fmt.Sprintf("aliases[%d]", i), "service %s: %q cannot be the name of a service; %s", s.Name, a.Name, meshpolicy.NameRule)
+			fault(fmt.Sprintf("aliases[%d]", i), "%q cannot be the name of a service; %s", a.Name, meshpolicy.NameRule)
 		}
 	}
-	if _, _, ok := splitAddress(s.ExternalName); !ok && s.ExternalName != "" {
-		fault("externalName", "service %s: %q is not host:port", s.Name, s.ExternalName)
+	if s.ExternalName != "" {
+		if _, _, err := ParseAddress(s.ExternalName); err != nil {
+			fault("externalName", "%v", err)
+		}
 	}
 	first := make(map[string]int, len(s.Endpoints))
 	var total uint64
 	for i := range s.Endpoints {
 		e, at := &s.Endpoints[i], fmt.Sprintf("endpoints[%d]", i)
-		host, port, ok := splitAddress(e.Address)
-		if !ok {
-			fault(at+".address", "service %s: %q is not host:port", s.Name, e.Address)
-		}
 		address := e.Address
-		if ok { // the port may be written with zeros before it
+		if host, port, err := ParseAddress(e.Address); err != nil {
+			fault(at+".address", "%v", err)
+		} else {
 			address = net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 		}
 		if j, twice := first[address]; twice {
-			fault(at+".address", "service %s: %q is already the address of endpoints[%d]", s.Name, e.Address, j)
+			fault(at+".address", "the address is that of endpoints[%d]", j)
 		}
 		first[address] = i
 		for _, additional := range e.AdditionalAddresses {
 			if !(&Endpoint{Address: additional}).isIP() {
-				fault(at+".additionalAddresses", "service %s: %q is not ip:port", s.Name, additional)
+				fault(at+".additionalAddresses", "%q is not ip:port", additional)
 			}
 		}
 		total += uint64(max(e.Weight, 1))
-		if !isText(e.Hostname) {
-			fault(at+".hostname", "service %s: %q has a blank or control character in it", s.Name, e.Hostname)
+		if hasBlank(e.Hostname) {
+			fault(at+".hostname", "%q has a blank or control character in it", e.Hostname)
 		}
 		if _, known := corepb.HealthStatus_name[int32(e.Health)]; !known {
-			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)
+			fault(at+".health", "%d is not a state of health", e.Health)
 		}
 	}
 	for _, weight := range s.LocalityWeights {
 		total += uint64(weight)
 	}
 	if total > math.MaxUint32 {
-		fault("endpoints", "service %s: the weights add up to %d, more than %d", s.Name, total, uint32(math.MaxUint32))
+		fault("endpoints", "the weights add up to %d, more than %d", total, uint32(math.MaxUint32))
 	}
 	if extra := s.beyondSettings(); extra != "" {
-		fault("", "service %s: the settings have %s, which is not among those that a service may have", s.Name, extra)
+		fault("", "the settings have %s, which is not among those that a service may have", extra)
 	}
-	s.TLS.check(func(path, problem string, args ...any) {
-		fault(path, "service %s: "+problem, append([]any{s.Name}, args...)...)
-	})
+	s.TLS.check(fault)
 	return faults
 }

@@ -124,7 +124,7 @@ func (s *Service) reports() (reports []Report) {
 	add := func(r Report) { reports = append(reports, r) }
 	for i := range s.Endpoints {
 		if !s.Endpoints[i].isIP() {
-			host, _, _ := splitAddress(s.Endpoints[i].Address)
+			host, _, _ := ParseAddress(s.Endpoints[i].Address)
 			add(differs(Warning, s.Source, fmt.Sprintf("endpoints[%d].address", i), dialect.HostNames, host))
 		}
 	}

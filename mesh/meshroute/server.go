@@ -75,7 +75,7 @@ func (t *TLS) filterChain() (*listenerpb.FilterChain, error) {
 }
 
 func (e *Endpoint) address() *corepb.Address {
-	host, port, _ := splitAddress(e.Address)
+	host, port, _ := ParseAddress(e.Address)
 	return &corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
 		Address: host, PortSpecifier: &corepb.SocketAddress_PortValue{PortValue: port},
 	}}}

@@ -61,7 +61,7 @@ func (t *TLS) check(fault func(path, problem string, args ...any)) {
 		fault("tls.providers.identity", "clients have to present a certificate, and no certificate provider has it")
 	}
 	if t.Roots == "" && len(t.SANs) == 0 {
-		fault("tls.subjectAltNames", "any site with a public certificate would be accepted: the roots of the system require SANs")
+		fault("tls.subjectAltNames", "with the roots of the system any site with a public certificate would be accepted; list the names of the servers in subjectAltNames")
 	}
 	if n := len(t.SNI); n > maxSNI {
 		fault("tls.sni", "the server name has %d characters, more than %d", n, maxSNI)

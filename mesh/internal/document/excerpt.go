@@ -78,7 +78,16 @@ func locate(text []byte, path string) (line, column int) {
 	if yaml.Unmarshal(text, &root) != nil || len(root.Content) == 0 {
 		return 0, 0
 	}
-	n := root.Content[0]
+	n := find(root.Content[0], path)
+	return n.Line, n.Column
+}
+
+// FaultAt reports an error at a path below the value, on the line of the last value on the way that there is.
+func (v Value) FaultAt(path, problem string) {
+	v.file.fault(find(v.node, path).Line, faults.Join(v.path, path), problem, "")
+}
+
+func find(n *yaml.Node, path string) *yaml.Node {
 	for step := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '.' || c == '[' || c == ']' }) {
 		next := (*yaml.Node)(nil)
 		if index, err := strconv.Atoi(step); err == nil && n.Kind == yaml.SequenceNode && index < len(n.Content) {
@@ -94,5 +103,5 @@ func locate(text []byte, path string) (line, column int) {
 		}
 		n = next
 	}
-	return n.Line, n.Column
+	return n
 }

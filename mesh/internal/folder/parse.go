@@ -62,7 +62,14 @@ func (f *File) read(doc document.Value) {
 		if faultOfKubernetesService(doc) {
 			return
 		}
-		if s := readService(doc); fine() {
+		s := readService(doc)
+		if !fine() {
+			return
+		}
+		for _, fault := range s.Check() {
+			doc.FaultAt(fault.Path, fault.Problem)
+		}
+		if fine() {
 			f.content.Services = append(f.content.Services, s)
 		}
 	case kindResource:

@@ -3,10 +3,7 @@ package folder
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"strconv"
-	"strings"
-	"unicode"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -30,14 +27,8 @@ import (
 func readService(doc document.Value) *meshroute.Service {
 	o := doc.Object(append([]string{"kind", "name", "endpoints", "filters", "tls"}, settingFields...)...)
 	s := &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
-	seen := map[string]int{}
-	for i, item := range o.Field("endpoints").Items() {
-		e := readEndpoint(item)
-		if first, twice := seen[e.Address]; twice && e.Address != "" {
-			item.Peek("address").Fault("", "the address is that of endpoints[%d]", first)
-		}
-		seen[e.Address] = i
-		s.Endpoints = append(s.Endpoints, e)
+	for _, item := range o.Field("endpoints").Items() {
+		s.Endpoints = append(s.Endpoints, readEndpoint(item))
 	}
 	if filters := o.Field("filters"); filters.Present() {
 		s.FiltersSource = source(filters)
@@ -83,7 +74,7 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 	o := v.Object("address", "hostname", "locality", "priority", "weight", "health", "tags")
 	e := meshroute.Endpoint{
 		Address:  readAddress(o.Require("address")),
-		Hostname: readHostname(o.Field("hostname")),
+		Hostname: o.Field("hostname").Text(),
 		Locality: readLocality(o.Field("locality")),
 		Priority: uint32(o.Field("priority").Uint(0, maxPriority)),
 		Weight:   uint32(o.Field("weight").Uint(1, maxWeight)),
@@ -98,20 +89,6 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 	return e
 }
 
-// readHostname reads the hostname of an endpoint.
-func readHostname(v document.Value) string {
-	name := v.Text()
-	if v.IsText() && hasBlank(name) {
-		v.Fault("", "%q has a blank or control character in it", name)
-	}
-	return name
-}
-
-// hasBlank reports whether a text has characters that clients accept in no host.
-func hasBlank(text string) bool {
-	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
-}
-
 func readLocality(v document.Value) meshroute.Locality {
 	return localityOf(v.Object("region", "zone", "subZone"))
 }
@@ -123,36 +100,11 @@ func localityOf(o document.Object) meshroute.Locality {
 }
 
 // readAddress reads host:port. An address has one form, however it is written: it identifies endpoints, and
-// servers name their Listener by it.
+// servers name their Listener by it. Service.Check has the error of a text that is none.
 func readAddress(v document.Value) string {
-	text := v.Text()
-	if !v.IsText() {
-		return ""
+	host, port, err := meshroute.ParseAddress(v.Text())
+	if err != nil {
+		return v.Text()
 	}
-	host, port, err := net.SplitHostPort(text)
-	if err != nil || host == "" {
-		v.Fault("write it as host:port, an IPv6 address in brackets", "%q is not an address", text)
-		return ""
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
-		v.Fault("use a number from 1 to 65535", "%q is not a port", port)
-		return ""
-	}
-	if host = hostOf(v, host); host == "" {
-		return ""
-	}
-	return net.JoinHostPort(host, strconv.FormatUint(n, 10))
-}
-
-// hostOf returns the one form of a host, or "" if it is none, which is an error.
-func hostOf(v document.Value, host string) string {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.String()
-	}
-	if host == "" || hasBlank(host) || strings.ContainsAny(host, "[]:/%") {
-		v.Fault("", "%q is neither an IP address nor a host name", host)
-		return ""
-	}
-	return host
+	return net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 }
