@@ -127,26 +127,17 @@ func (c *call) start(ctx context.Context) (grpc.ClientStream, error) {
 	return top, nil
 }
 
-// Unary carries out a unary RPC. ctx has its deadline. The router gives the last filter a stream on which nothing
-// has happened. If that arrives here unwrapped, no filter reads the response, and
-// gRPC gets the RPC with the application's own options.
+// Unary carries out a unary RPC. ctx has its deadline.
 func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
 	defer runtime.KeepAlive(rpc.Chain)
 	c := r.newCall(rpc, nil, opts)
 	c.invoker = invoker
 	defer c.endMirrors()
 	top, err := c.start(ctx)
-	if err != nil {
-		grpcbridge.Finish(opts, err)
-		return err
+	if err == nil {
+		err = statusOf(httpfilter.Exchange(top, req, reply))
+		callOptions(opts).report(top, c.app.Context)
 	}
-	if top == grpc.ClientStream(&c.first) {
-		err = c.invoke(&c.first.decision, req, reply, c.first.options())
-		attemptEnded(&c.first.decision, 1, err)
-		return err
-	}
-	err = statusOf(httpfilter.Exchange(top, req, reply))
-	callOptions(opts).report(top, c.app.Context)
 	grpcbridge.Finish(opts, err)
 	return err
 }

@@ -68,7 +68,7 @@ func (r *request) mirrored(s grpc.ClientStream) grpc.ClientStream {
 	if len(all) == 0 {
 		return s
 	}
-	return &mirroringStream{ClientStream: s, codec: grpcbridge.RawCodecOf(r.options()), mirrors: all}
+	return &mirroringStream{ClientStream: s, codec: grpcbridge.RawCodecOf(r.opts), mirrors: all}
 }
 
 func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
@@ -90,8 +90,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 		return nil
 	}
 	c, d := &mirror{ch: ch}, r.decision.Copy()
-	c.attempt.of(r, d)
-	c.attempt.opts = r.mirrorOptions(m)
+	c.attempt.of(r.call, d, r.mirrorOptions(m))
 	// The application's callbacks get the labels of its own RPC only.
 	ctx := grpcbridge.WithoutLabelCallbacks(context.WithoutCancel(r.decision.Context))
 	deadline, limited := r.decision.Deadline()
@@ -121,7 +120,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 
 // mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
-	opts := callOptions(r.options()).without(nil, reports)
+	opts := callOptions(r.opts).without(nil, reports)
 	opts = append(opts, grpc.ForceCodecV2(grpcbridge.RawCodecOf(opts)))
 	authority := r.authority()
 	switch {
@@ -222,10 +221,10 @@ func (c *mirror) closeSend() {
 func (c *mirror) run() {
 	defer c.end()
 	a := &c.attempt
-	if a.open(a.opts); a.unopened {
+	if a.open(); a.unopened {
 		return
 	}
-	if a.request.call.unary() {
+	if a.call.unary() {
 		if c.sendAll(); a.message != nil {
 			_ = a.RecvMsg((*grpcbridge.Encoded)(nil))
 		}
@@ -233,7 +232,7 @@ func (c *mirror) run() {
 	}
 	var receiver sync.WaitGroup
 	receiver.Go(func() {
-		for a.RecvMsg((*grpcbridge.Encoded)(nil)) == nil && a.request.rpc.StreamDesc.ServerStreams {
+		for a.RecvMsg((*grpcbridge.Encoded)(nil)) == nil && a.call.rpc.StreamDesc.ServerStreams {
 		}
 	})
 	defer receiver.Wait()

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -18,17 +20,18 @@ import (
 // replay is an RPC that is sent again as a whole until it is decided which attempt is the RPC: after an attempt that has
 // failed (gRFC A6, "When Retries are Valid"), and, if the policy hedges, beside an attempt that is late (Envoy's
 // hedge_on_per_try_timeout). Response headers decide, and so do more messages than the buffer holds. Hedges begin when the
-// request is complete, so that the application sends on one stream. This file has the decisions, replaystream.go the stream.
+// request is complete, so that the application sends on one stream.
 //
-//	after(0) ended UNAVAILABLE   → attempt 1 begins after the backoff
-//	late(1)                      → attempt 2 begins after the backoff, 1 goes on
-//	after(1) ended UNAVAILABLE   → waits for 2
-//	answered(2)                  → 2 is the RPC
+// Each attempt has a goroutine that follows it, until it is answered or has failed, and then begins the next one. This file has
+// the attempts, replaystream.go what the application sees of them.
+//
+//	attempt 0 ends UNAVAILABLE   → its goroutine begins attempt 1 after the backoff
+//	attempt 1 is late            → another goroutine begins attempt 2 after the backoff, 1 goes on
+//	attempt 1 ends UNAVAILABLE   → nothing, as 2 goes on
+//	attempt 2 is answered        → it is the RPC
 type replay struct {
 	request *request
-	first   attempt
 	opts    []grpc.CallOption
-	room    [8]grpc.CallOption // for opts of a unary RPC, unless there are more
 	// asked is where filters want the end of a hedged RPC reported.
 	asked callOptions
 
@@ -48,42 +51,39 @@ type replay struct {
 	buffer []grpcbridge.Encoded // messages sent, a unary one for the second attempt; nil once the RPC is decided
 	codec  grpcbridge.RawCodec
 	left   int // bytes that the buffer has room for
+	reply  any // of a unary RPC
 }
 
-// newReplay returns the stream of an RPC that has begun.
-func newReplay(r *request, retry retrier) (*replay, error) {
-	p := &replay{request: r, retry: retry, hedges: retry.hedges()}
+// begin begins the first attempt of r, which is prepared.
+func (p *replay) begin(r *request, retry retrier) {
+	p.request, p.opts, p.retry, p.hedges = r, r.opts, retry, retry.hedges()
 	p.changed.L = &p.mu
-	if r.call.unary() {
-		p.opts = r.unreported(p.room[:0])
-	} else {
-		p.opts = append(slices.Clip(r.rpc.Options), r.rpc.AddedOptions()...)
-	}
 	if p.hedges {
 		p.decided = make(chan struct{})
 		p.asked = p.opts
 		p.opts = p.asked.without(nil, writes) // Concurrent attempts would write to the same variables.
 	}
 	p.codec, p.left = grpcbridge.RawCodecOf(p.opts), bufferSize(p.opts)
-	first := &p.first
-	p.add(first)
+	a := &r.attempt
+	p.add(a)
 	if retry.max <= 1 {
-		p.answered(first)
+		p.decideLocked(a)
 	}
-	first.begun = true
-	if p.open(first); first.unopened {
-		if a := p.after(first); a.unopened {
-			return nil, a.err
-		}
-	}
-	return p, nil
+	a.open()
+	a.begun = !a.unopened
 }
 
 // add prepares an attempt. It has a context of its own if the picker needs to know it, or a timer may end it.
 func (p *replay) add(a *attempt) {
-	r := p.request
+	r, opts := p.request, p.opts
 	p.latest = a
-	a.of(r, &r.decision)
+	if a.number > 0 {
+		opts = slices.Clip(opts) // The first attempt uses the room behind them.
+	}
+	if p.codec.CodecV2 != nil && (a.number > 0 || p.hedges && r.call.unary()) {
+		opts = append(slices.Clip(opts), grpc.ForceCodecV2(p.codec))
+	}
+	a.of(r.call, &r.decision, opts)
 	if a.number == 0 && !p.retry.limited && p.retry.hosts == nil {
 		return
 	}
@@ -100,7 +100,7 @@ func (p *replay) add(a *attempt) {
 	a.timer, ctx.Context = t, t.ctx
 	if r.call.unary() {
 		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
-		ctx.Picked = func() { t.start() }
+		ctx.Picked = t.start
 	}
 	if p.hedges {
 		ctx.Hedged = true
@@ -108,126 +108,156 @@ func (p *replay) add(a *attempt) {
 	}
 }
 
-// after is called when attempt a has ended, or is about to, without response headers. It waits
-// until the RPC is decided, and returns the winner, or until another attempt has a stream, and returns that.
-func (p *replay) after(a *attempt) *attempt {
-	if a.finished.Wait(); a.err == nil {
-		return p.answered(a)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.winner == nil {
+// follow sees to attempt a until it is answered or has failed, and then to the attempts that it begins.
+func (p *replay) follow(a *attempt) {
+	for a != nil {
+		answered := p.answered(a)
+		p.mu.Lock()
+		a.settled = true
+		var next *attempt
 		switch {
-		case !a.over:
-			a.over = true
-			if p.goesOn(a, a.ClientStream.Trailer()) {
-				p.launch(a.err)
-			}
-		case p.launching:
-			p.changed.Wait()
-		case !p.latest.over && p.latest.unopened:
-			a = p.latest
-		case !p.latest.over:
-			return p.latest
-		case p.runs():
-			p.changed.Wait()
+		case p.winner != nil:
+		case answered:
+			p.decideLocked(a)
 		default:
-			p.decideLocked(p.end())
+			next = p.failedLocked(a)
 		}
+		p.changed.Broadcast()
+		p.mu.Unlock()
+		a = next
 	}
-	return p.winner
 }
 
-// goesOn notes that attempt a has failed, and reports whether another attempt follows.
-func (p *replay) goesOn(a *attempt, trailer metadata.MD) bool {
+// answered waits until a response to a has begun, or a has ended, which a unary RPC does meanwhile. It reports whether a is
+// answered or has succeeded.
+func (p *replay) answered(a *attempt) bool {
+	if a.call.unary() {
+		reply := p.reply
+		if p.hedges {
+			reply = &a.reply
+		}
+		_ = a.RecvMsg(reply)
+	}
+	if md, err := a.Header(); md != nil || err != nil {
+		return true
+	}
+	a.finished.Wait()
+	return a.err == nil
+}
+
+// failedLocked is called when attempt a has failed, and begins another one and returns it if the policy says so.
+func (p *replay) failedLocked(a *attempt) (next *attempt) {
+	trailer := a.Trailer()
 	switch d := a.decision; {
 	case a.number > 0 && (d.Failure() == rpctrace.MaxRetries || p.hedges && d.Dropped()):
 		p.refused = a
-		return false
 	case p.request.decision.Err() != nil || d.Dropped() || !p.retry.retriable(d, a.err, trailer):
 		p.decideLocked(a)
-		return false
-	}
-	p.failed = a
-	if p.latest != a || p.launching {
+		return nil
+	case p.latest == a && !p.launching:
+		p.failed = a
+		next = p.launchLocked(a.err, trailer)
+	default:
+		p.failed = a
 		if delay, _ := pushback(trailer); delay < 0 {
 			p.retry.max = p.retry.made + 1
 		}
-		return false
 	}
-	return p.fits() && p.retry.decideRetry(trailer)
+	p.endLocked()
+	return next
 }
 
 // late is called when attempt a has taken per_try_timeout, or received nothing for per_try_idle_timeout.
 func (p *replay) late(a *attempt) {
 	p.mu.Lock()
 	var hedge *attempt
-	if p.winner == nil && p.latest == a && !a.over && !p.launching && p.fits() && p.retry.decideRetry(nil) {
-		hedge = p.launch(nil)
+	if p.winner == nil && p.latest == a && !a.settled && !p.launching {
+		hedge = p.launchLocked(nil, nil)
+		p.endLocked()
 	}
 	p.mu.Unlock()
-	if hedge != nil {
-		p.followed(hedge)
-	}
+	p.follow(hedge)
 }
 
-// launch begins the next attempt after the delay, during which p.mu is not held, or returns nil if the RPC has
-// been decided, or its context has ended. cause is the error of the attempt before, or nil if that goes on.
-func (p *replay) launch(cause error) *attempt {
+// launchLocked begins another attempt, unless the policy says that there is none, after a delay, during which p.mu is not held. It
+// returns nil if the RPC has been decided, or its context has ended. cause and trailer are those of the attempt before, or nil if
+// that goes on.
+func (p *replay) launchLocked(cause error, trailer metadata.MD) (a *attempt) {
+	if !p.fits() || !p.retry.decideRetry(trailer) {
+		return nil
+	}
 	p.launching = true
-	defer func() {
-		p.launching = false
-		p.changed.Broadcast()
-	}()
 	if t := p.request.extra.Trace; t != nil {
 		t.Retried(rpctrace.Retry{Attempt: p.retry.made + 1, Delay: p.retry.delay, Err: cause})
 	}
 	begin, idle := time.Now(), !p.runs()
 	p.mu.Unlock()
-	err := p.retry.wait(&p.request.decision, p.decided)
+	ended := p.retry.wait(&p.request.decision, p.decided)
 	p.mu.Lock()
 	if idle {
 		p.retry.waited += time.Since(begin)
 	}
-	switch {
-	case p.winner != nil:
-		return nil
-	case err != nil:
-		if !p.runs() {
-			p.decideLocked(p.endWith(err))
-		}
-		return nil
+	if p.winner == nil && ended == nil {
+		a = &attempt{number: p.retry.made, earlier: p.latest, count: rpctrace.Resending(p.request.extra.Trace)}
+		p.add(a)
+		p.openLocked(a)
 	}
-	a := &attempt{number: p.retry.made, earlier: p.latest, count: rpctrace.Resending(p.request.extra.Trace)}
-	p.add(a)
-	p.mu.Unlock()
-	p.begin(a)
-	p.mu.Lock()
-	a.begun = true
+	p.launching = false
+	p.changed.Broadcast()
 	return a
+}
+
+// openLocked begins attempt a, and sends all that the application has sent meanwhile. If that fails, the attempt has ended, which its
+// follower finds. p.mu is not held while gRPC is called.
+func (p *replay) openLocked(a *attempt) {
+	p.mu.Unlock()
+	a.open()
+	p.mu.Lock()
+	for i := 0; i < len(p.buffer); i++ {
+		m := p.buffer[i]
+		p.mu.Unlock()
+		_ = a.SendMsg(m)
+		p.mu.Lock()
+	}
+	a.begun = !a.unopened
+	closed, complete := p.closed, p.complete
+	p.mu.Unlock()
+	if closed {
+		_ = a.CloseSend()
+	}
+	if complete {
+		a.timer.start()
+	}
+	p.mu.Lock()
 }
 
 // runs reports whether an attempt is under way.
 func (p *replay) runs() bool {
 	for a := p.latest; a != nil; a = a.earlier {
-		if !a.over {
+		if !a.settled {
 			return true
 		}
 	}
 	return false
 }
 
-// end returns the attempt that the RPC ends with after all have failed.
-func (p *replay) end() *attempt {
-	if p.refused == nil {
-		return p.failed
+// endLocked ends the RPC if it is not decided, and no attempt is under way or about to begin.
+func (p *replay) endLocked() {
+	if p.winner != nil || p.launching || p.runs() {
+		return
 	}
-	return p.endWith(notRetried(p.failed.err, p.refused.err))
+	if err := p.request.decision.Err(); err != nil {
+		p.decideLocked(p.endWith(status.FromContextError(err).Err()))
+	} else if p.refused != nil {
+		p.decideLocked(p.endWith(notRetried(p.failed.err, p.refused.err)))
+	} else {
+		p.decideLocked(p.failed)
+	}
 }
 
 // endWith returns an attempt that ends with err, and otherwise like the one that failed last.
 func (p *replay) endWith(err error) *attempt {
-	a := &attempt{request: p.request, decision: &p.request.decision, over: true, unopened: true, err: err}
+	a := &attempt{call: p.request.call, decision: &p.request.decision, settled: true, unopened: true, err: err}
 	a.ClientStream = httpfilter.EndedStream(p.failed.Context(), err, p.failed.Trailer())
 	a.once.Do(func() {}) // It has ended.
 	return a
@@ -235,13 +265,13 @@ func (p *replay) endWith(err error) *attempt {
 
 // decideLocked makes a the RPC, and ends the other attempts.
 func (p *replay) decideLocked(a *attempt) {
-	p.winner = a
+	p.winner, p.buffer = a, nil
 	if p.hedges {
 		close(p.decided)
 		a.decision.Won()
 		for b := p.latest; b != nil; b = b.earlier {
 			if b != a {
-				b.finish(b.timer.abandon())
+				b.finish(b.timer.error(codes.Canceled, "was given up for another one"))
 			}
 		}
 	}
@@ -249,20 +279,18 @@ func (p *replay) decideLocked(a *attempt) {
 	p.changed.Broadcast()
 }
 
-// answered is called when a response to a has begun, or nothing more can be sent again. It returns the attempt
-// that is the RPC.
-func (p *replay) answered(a *attempt) *attempt {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.winner == nil {
-		p.decideLocked(a)
-	}
-	return p.winner
+// fits reports whether the RPC can be sent again. What does not fit of a stream has decided it.
+func (p *replay) fits() bool {
+	return !p.request.call.unary() || len(p.buffer) > 0 || p.put(p.request.attempt.message)
 }
 
-// decidedFor returns the attempt that is the RPC, or nil.
-func (p *replay) decidedFor() *attempt {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.winner
+// put adds a message to the buffer (gRFC A6, "Memory Management (Buffering)"). It reports false if the message cannot be
+// encoded, or there is no room.
+func (p *replay) put(m any) bool {
+	e, err := p.codec.Encode(m)
+	if p.left -= len(e) + frameHeader; err != nil || p.left < 0 {
+		return false
+	}
+	p.buffer = append(p.buffer, e)
+	return true
 }

@@ -25,27 +25,14 @@ type request struct {
 	rpc      *httpfilter.RPC
 	decision decision.Decision
 	extra    decision.Extra
-	attempt  *attempt // of a unary RPC whose response filters see; see begun
+	opts     []grpc.CallOption  // of rpc, and without those that report the end if the RPC is unary
+	room     [8]grpc.CallOption // for opts of a unary RPC, unless there are more
+	attempt  attempt            // the first one
 }
 
 // authority returns the ":authority", unless the picker replaces it.
 func (r *request) authority() string {
 	return cmp.Or(r.extra.Authority, r.call.routes.Channel.Authority)
-}
-
-// options returns the call options of the application, followed by those of filters and of
-// the router.
-func (r *request) options() []grpc.CallOption {
-	added := r.rpc.AddedOptions()
-	if len(added) == 0 {
-		return r.rpc.Options
-	}
-	return slices.Concat(r.rpc.Options, added)
-}
-
-// unreported appends to room the options of a unary RPC, without those that report the end.
-func (r *request) unreported(room []grpc.CallOption) []grpc.CallOption {
-	return append(callOptions(r.rpc.Options).without(room, reports), r.rpc.AddedOptions()...)
 }
 
 // Send implements httpfilter.End: it is the router, the end of every chain.
@@ -74,20 +61,22 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 	return s, nil
 }
 
-// stream begins the RPC. Without retries a unary one is r itself.
+// stream begins the RPC.
 func (r *request) stream() (grpc.ClientStream, error) {
-	retry := r.newRetrier()
-	switch {
-	case retry.resends():
-		return newReplay(r, retry)
-	case r.call.unary():
-		return r, nil
-	case r.extra.Trace == nil:
-		return r.call.open(&r.decision, r.options())
+	if r.call.unary() {
+		r.opts = append(callOptions(r.rpc.Options).without(r.room[:0], reports), r.rpc.AddedOptions()...)
+	} else {
+		r.opts = slices.Concat(r.rpc.Options, r.rpc.AddedOptions())
 	}
-	a := new(attempt)
-	a.of(r, &r.decision)
-	if a.open(slices.Clip(r.options())); a.unopened {
+	if retry := r.newRetrier(); retry.resends() {
+		return newReplay(r, retry)
+	}
+	if !r.call.unary() && r.extra.Trace == nil {
+		return r.call.open(&r.decision, r.opts)
+	}
+	a := &r.attempt
+	a.of(r.call, &r.decision, r.opts)
+	if a.open(); a.unopened {
 		return nil, a.err
 	}
 	return a.ClientStream, nil

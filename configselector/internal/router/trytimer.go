@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -21,36 +20,38 @@ type tryTimer struct {
 	number int             // of the attempt; 1 is the first
 	ctx    context.Context // of the attempt
 	cancel context.CancelCauseFunc
-	// late, if not nil, is called when a timeout has passed that does not end the attempt. It takes
-	// replay.mu, which comes before mu.
+	// late, if not nil, is called when a timeout has passed, which does not end the attempt then.
 	late func()
 
 	mu       sync.Mutex
-	timer    *time.Timer // for the timeout that passes next; nil: they have not begun
-	over     bool        // the attempt has ended, or is late
-	begun    time.Time
-	answered bool      // a response has begun, so that per_try_timeout is over
-	last     time.Time // when something was received; at first begun
+	timer    *time.Timer // nil: the timeouts have not begun
+	until    time.Time   // when the timeout passes that comes next
+	answered bool        // a response has begun, so that per_try_timeout is over
 }
 
 // tryEnded is why the context of an attempt has ended: the error that the attempt ends with.
 type tryEnded struct{ error }
 
-// start begins the timeouts, unless they have begun. It reports whether they begin now.
-func (t *tryTimer) start() bool {
+// next returns the timeout that passes next if nothing is received from now on, and what it says of the attempt; 0: none.
+func (t *tryTimer) next() (d time.Duration, said string) {
+	whole, idle := t.policy.PerTryTimeout, t.policy.PerTryIdleTimeout
+	if whole > 0 && !t.answered && (idle <= 0 || whole <= idle) {
+		return whole, "was not answered for %v, the per_try_timeout"
+	}
+	return max(idle, 0), "received nothing for %v, the per_try_idle_timeout"
+}
+
+// start begins the timeouts, unless they have begun.
+func (t *tryTimer) start() {
 	if t == nil {
-		return false
+		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.timer != nil || t.over {
-		return false
+	if d, _ := t.next(); d > 0 && t.timer == nil && t.ctx.Err() == nil {
+		t.until = time.Now().Add(d)
+		t.timer = time.AfterFunc(d, t.check)
 	}
-	t.begun = time.Now()
-	t.last = t.begun
-	rest, _ := t.next()
-	t.timer = time.AfterFunc(rest, t.check)
-	return true
 }
 
 // received is called when response headers or a message have arrived. That does not move the timer, so that a message costs
@@ -61,58 +62,32 @@ func (t *tryTimer) received() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.answered, t.last = true, time.Now()
-}
-
-// next returns how long it is until a timeout passes, and whether that is per_try_idle_timeout.
-func (t *tryTimer) next() (rest time.Duration, idle bool) {
-	rest = math.MaxInt64
-	if d := t.policy.PerTryTimeout; d > 0 && !t.answered {
-		rest = time.Until(t.begun.Add(d))
-	}
-	if d := t.policy.PerTryIdleTimeout; d > 0 {
-		if until := time.Until(t.last.Add(d)); until < rest {
-			return until, true
-		}
-	}
-	return rest, false
+	t.answered = true
+	d, _ := t.next()
+	t.until = time.Now().Add(d)
 }
 
 // check is called when a timeout may have passed.
 func (t *tryTimer) check() {
 	t.mu.Lock()
-	rest, idle := t.next()
-	late := t.late
-	switch {
-	case t.over:
-		late = nil
-	case rest > 0:
+	d, said := t.next()
+	rest := time.Until(t.until)
+	if d > 0 && rest > 0 && t.ctx.Err() == nil {
 		t.timer.Reset(rest)
-		late = nil
-	case t.policy.Hedges:
-		t.over = true
-	case idle:
-		t.endLocked(t.error(codes.DeadlineExceeded, "received nothing for %v, the per_try_idle_timeout of the route's retry_policy", t.policy.PerTryIdleTimeout))
-	default:
-		t.endLocked(t.error(codes.DeadlineExceeded, "was not answered for %v, the per_try_timeout of the route's retry_policy", t.policy.PerTryTimeout))
 	}
 	t.mu.Unlock()
-	if late != nil {
-		late()
+	switch {
+	case d == 0 || rest > 0 || t.ctx.Err() != nil:
+	case t.late != nil:
+		t.late()
+	default:
+		t.end(tryEnded{t.error(codes.DeadlineExceeded, fmt.Sprintf(said, d)+" of the route's retry_policy")})
 	}
 }
 
-func (t *tryTimer) error(code codes.Code, format string, args ...any) tryEnded {
-	return tryEnded{status.Errorf(code, "dynxds: attempt %d of the RPC %s", t.number, fmt.Sprintf(format, args...))}
-}
-
-// abandon ends an attempt that is not needed any more, and returns the error that it ends with.
-func (t *tryTimer) abandon() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	ended := t.error(codes.Canceled, "was given up for another one")
-	t.endLocked(ended)
-	return ended.error
+// error returns what the attempt ends with if it is not gRPC that ends it.
+func (t *tryTimer) error(code codes.Code, why string) error {
+	return status.Errorf(code, "dynxds: attempt %d of the RPC %s", t.number, why)
 }
 
 // explain returns the error of the attempt: that of the timer if it has ended the attempt, or
@@ -127,20 +102,15 @@ func (t *tryTimer) explain(err error) error {
 	return err
 }
 
-// end is called when the attempt has ended. It releases the context and the runtime's timer.
-func (t *tryTimer) end() {
+// end ends the context of the attempt, and the timeouts.
+func (t *tryTimer) end(cause error) {
 	if t == nil {
 		return
 	}
+	t.cancel(cause)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.endLocked(nil)
-}
-
-func (t *tryTimer) endLocked(cause error) {
-	t.over = true
 	if t.timer != nil {
 		t.timer.Stop()
 	}
-	t.cancel(cause)
 }
