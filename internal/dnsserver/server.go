@@ -2,13 +2,10 @@
 // for tests of what resolves names. It answers for the names a test gives it,
 // truncates what does not fit into a UDP packet, and can be set to answer
 // wrongly or not at all.
-//
-// It is for tests and for cmd only.
 package dnsserver
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -27,7 +24,7 @@ type Server struct {
 	serving sync.WaitGroup
 
 	state   await.State
-	records map[string][]dns.RR // by lower-case name
+	records map[string]map[uint16][]dns.RR // by lower-case name and type
 	faults  map[string]Handler
 	queries []Query
 }
@@ -38,12 +35,9 @@ type Handler func(w dns.ResponseWriter, query *dns.Msg)
 
 // Query is a query that the Server received.
 type Query struct {
-	// Name is the name asked for, in lower case, with its final dot.
-	Name string
-	// Type is the record type, for example dns.TypeTXT.
-	Type uint16
-	// Network is "udp" or "tcp".
-	Network string
+	Name    string // that was asked for, in lower case, with its final dot
+	Type    uint16 // of the records, for example dns.TypeTXT
+	Network string // "udp" or "tcp"
 }
 
 // Start starts a Server that is closed when the test ends.
@@ -61,20 +55,13 @@ func Start(t testing.TB) *Server {
 func New() (*Server, error) {
 	packets, listener, err := listen()
 	if err != nil {
-		return nil, fmt.Errorf("DNS server: %w", err)
+		return nil, err
 	}
-	s := &Server{
-		addr:    listener.Addr().String(),
-		records: map[string][]dns.RR{},
-		faults:  map[string]Handler{},
-	}
-	s.servers = []*dns.Server{
-		{PacketConn: packets, Handler: dns.HandlerFunc(s.serve)},
-		{Listener: listener, Handler: dns.HandlerFunc(s.serve)},
-	}
+	s := &Server{addr: listener.Addr().String(), records: map[string]map[uint16][]dns.RR{}, faults: map[string]Handler{}}
+	s.servers = []*dns.Server{{PacketConn: packets}, {Listener: listener}}
 	for _, server := range s.servers {
 		started := make(chan struct{})
-		server.NotifyStartedFunc = func() { close(started) }
+		server.Handler, server.NotifyStartedFunc = dns.HandlerFunc(s.serve), func() { close(started) }
 		s.serving.Go(func() {
 			// A server that fails shows as one that does not answer.
 			_ = server.ActivateAndServe()
@@ -85,22 +72,17 @@ func New() (*Server, error) {
 }
 
 // listen finds a port that is free for UDP and TCP.
-func listen() (net.PacketConn, net.Listener, error) {
-	const attempts = 20
-	var lastErr error
-	for range attempts {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+func listen() (packets net.PacketConn, listener net.Listener, err error) {
+	for range 20 {
+		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			return nil, nil, err
 		}
-		packets, err := net.ListenPacket("udp", listener.Addr().String())
-		if err == nil {
+		if packets, err = net.ListenPacket("udp", listener.Addr().String()); err == nil {
 			return packets, listener, nil
 		}
-		lastErr = err
 		listener.Close()
 	}
-	return nil, nil, lastErr
+	return nil, nil, err
 }
 
 // Close stops the server.
@@ -117,56 +99,57 @@ func (s *Server) Addr() string { return s.addr }
 // SetTXT gives the name these TXT records in place of those it has, each as its
 // character strings of at most 255 bytes. Strings splits a text into such.
 func (s *Server) SetTXT(name string, records ...[]string) {
-	var values []string
+	var rrs []dns.RR
 	for _, parts := range records {
-		quoted := make([]string, len(parts))
-		for i, text := range parts {
-			quoted[i] = `"` + escape(text) + `"`
+		rr := &dns.TXT{Hdr: header(name, dns.TypeTXT)}
+		for _, text := range parts {
+			rr.Txt = append(rr.Txt, strings.ReplaceAll(text, `\`, `\\`)) // as in zone files
 		}
-		values = append(values, strings.Join(quoted, " "))
+		rrs = append(rrs, rr)
 	}
-	s.set(name, dns.TypeTXT, values...)
-}
-
-// escape writes a text in the format of zone files.
-func escape(text string) string {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\\' || c == '"':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c < ' ' || c > '~':
-			fmt.Fprintf(&b, `\%03d`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
+	s.set(name, dns.TypeTXT, rrs)
 }
 
 // Strings splits a text into character strings of at most size bytes.
-func Strings(text string, size int) []string {
-	var parts []string
-	for len(text) > size {
+func Strings(text string, size int) (parts []string) {
+	for ; len(text) > size; text = text[size:] {
 		parts = append(parts, text[:size])
-		text = text[size:]
 	}
 	return append(parts, text)
 }
 
-// SetA gives the name these IPv4 addresses in place of those it has.
+// SetA gives the name these IPv4 and IPv6 addresses in place of those it has.
 func (s *Server) SetA(name string, addresses ...string) {
-	s.set(name, dns.TypeA, addresses...)
-}
-
-// SetAAAA gives the name these IPv6 addresses in place of those it has.
-func (s *Server) SetAAAA(name string, addresses ...string) {
-	s.set(name, dns.TypeAAAA, addresses...)
+	var v4, v6 []dns.RR
+	for _, address := range addresses {
+		if ip := net.ParseIP(address); ip.To4() != nil {
+			v4 = append(v4, &dns.A{Hdr: header(name, dns.TypeA), A: ip})
+		} else {
+			v6 = append(v6, &dns.AAAA{Hdr: header(name, dns.TypeAAAA), AAAA: ip})
+		}
+	}
+	s.set(name, dns.TypeA, v4)
+	s.set(name, dns.TypeAAAA, v6)
 }
 
 // SetCNAME makes the name an alias of another.
-func (s *Server) SetCNAME(name, target string) { s.set(name, dns.TypeCNAME, dns.Fqdn(target)) }
+func (s *Server) SetCNAME(name, target string) {
+	s.set(name, dns.TypeCNAME, []dns.RR{&dns.CNAME{Hdr: header(name, dns.TypeCNAME), Target: dns.Fqdn(target)}})
+}
+
+func header(name string, typ uint16) dns.RR_Header {
+	return dns.RR_Header{Name: dns.Fqdn(name), Rrtype: typ, Class: dns.ClassINET, Ttl: 1}
+}
+
+// set gives the name records of a type in place of those it has. They are not changed after that.
+func (s *Server) set(name string, typ uint16, rrs []dns.RR) {
+	s.state.Look(func() {
+		if s.records[key(name)] == nil {
+			s.records[key(name)] = map[uint16][]dns.RR{}
+		}
+		s.records[key(name)][typ] = rrs
+	})
+}
 
 // Fault makes h answer the queries for a name; nil ends that.
 func (s *Server) Fault(name string, h Handler) {
@@ -184,24 +167,56 @@ func Code(rcode int) Handler {
 
 func key(name string) string { return strings.ToLower(dns.Fqdn(name)) }
 
-// set gives the name records of a type in place of those it has, with values as in zone files.
-func (s *Server) set(name string, typ uint16, values ...string) {
-	var rrs []dns.RR
-	for _, value := range values {
-		rr, err := dns.NewRR(fmt.Sprintf("%s 1 IN %s %s", dns.Fqdn(name), dns.TypeToString[typ], value))
-		if err != nil {
-			panic(err)
-		}
-		rrs = append(rrs, rr)
-	}
-	s.state.Look(func() {
-		for _, rr := range s.records[key(name)] {
-			if rr.Header().Rrtype != typ {
-				rrs = append(rrs, rr)
-			}
-		}
-		s.records[key(name)] = rrs
+func (s *Server) serve(w dns.ResponseWriter, query *dns.Msg) {
+	q := query.Question[0]
+	network := w.LocalAddr().Network()
+	var fault Handler
+	s.state.Change(func() {
+		s.queries = append(s.queries, Query{Name: key(q.Name), Type: q.Qtype, Network: network})
+		fault = s.faults[key(q.Name)]
 	})
+	if fault != nil {
+		fault(w, query)
+		return
+	}
+	answer, size := s.Answer(query), dns.MaxMsgSize
+	if network == "udp" {
+		size = dns.MinMsgSize
+		if opt := query.IsEdns0(); opt != nil {
+			size = int(opt.UDPSize())
+		}
+	}
+	answer.Truncate(size)
+	_ = w.WriteMsg(answer)
+}
+
+// Answer is the right answer to a query, of any length. Handlers can start from
+// it.
+func (s *Server) Answer(query *dns.Msg) *dns.Msg {
+	q := query.Question[0]
+	answer := new(dns.Msg).SetReply(query)
+	answer.Authoritative, answer.RecursionAvailable, answer.Compress = true, true, true
+	name := q.Name
+	for range 8 { // aliases
+		known := false
+		var rrs, alias []dns.RR
+		s.state.Look(func() {
+			known = s.records[key(name)] != nil
+			rrs, alias = s.records[key(name)][q.Qtype], s.records[key(name)][dns.TypeCNAME]
+		})
+		if !known {
+			answer.Rcode = dns.RcodeNameError
+		}
+		for _, rr := range rrs {
+			answer.Answer = append(answer.Answer, dns.Copy(rr))
+		}
+		if alias == nil || q.Qtype == dns.TypeCNAME {
+			break
+		}
+		answer.Answer = append(answer.Answer, alias...)
+		name = alias[0].(*dns.CNAME).Target
+	}
+	return answer
 }
 
 // Queries returns how many queries for the name and type were received, over one network
@@ -211,8 +226,7 @@ func (s *Server) Queries(name string, typ uint16, network string) (n int) {
 	return n
 }
 
-func (s *Server) count(name string, typ uint16, network string) int {
-	n := 0
+func (s *Server) count(name string, typ uint16, network string) (n int) {
 	for _, q := range s.queries {
 		if q.Name == key(name) && q.Type == typ && (network == "" || q.Network == network) {
 			n++

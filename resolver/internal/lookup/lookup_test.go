@@ -86,12 +86,11 @@ func nameOf(t *testing.T) string {
 func TestAddressesOfAName(t *testing.T) {
 	t.Parallel()
 	name := nameOf(t)
-	zone.SetA(name, "10.0.0.1", "10.0.0.2")
-	zone.SetAAAA(name, "2001:db8::1")
+	zone.SetA(name, "10.0.0.1", "10.0.0.2", "2001:db8::1")
 	w := start(t, name+":80")
 	w.expect(t, "at first", "10.0.0.1:80", "10.0.0.2:80", "[2001:db8::1]:80")
 	t.Run("are looked up again on demand", func(t *testing.T) {
-		zone.SetA(name, "10.0.0.3")
+		zone.SetA(name, "10.0.0.3", "2001:db8::1")
 		w.ResolveNow()
 		w.expect(t, "after ResolveNow", "10.0.0.3:80", "[2001:db8::1]:80")
 	})
