@@ -59,7 +59,7 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 }
 
 // Builders returns the builders of both schemes, for a bootstrap in memory or, if it is nil,
-// that of the environment: see Register. Build returns the errors of a bootstrap in memory.
+// that of the environment: see Register.
 func Builders(bootstrapJSON []byte) []grpcresolver.Builder {
 	config := bootstrap.FromEnv
 	if bootstrapJSON != nil {
@@ -105,8 +105,8 @@ func (b *builder) Scheme() string { return b.scheme }
 // BridgedToDynxds implements grpcbridge.Builder.
 func (*builder) BridgedToDynxds() {}
 
-// Build implements resolver.Builder. It starts to watch the target's Listener and returns. A
-// error of the bootstrap or of the target fails Build and the channel's RPCs; but a bootstrap
+// Build implements resolver.Builder. It starts to watch the target's Listener and returns. An
+// error of the bootstrap or of the target fails the channel's RPCs; but a bootstrap
 // of the environment may be fixed while the channel is open. Without a bootstrap, DNS resolves the target.
 func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
 	return b.build(target, cc, opts, dpdswrapper.Acquire)
@@ -125,10 +125,7 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 		usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle),
 		record:  channels.RecordOf(channel.ClientConn()),
 	}
-	if err := r.start(); err != nil {
-		grpcbridge.AttachFailed(cc, err)
-		return nil, err
-	}
+	r.start()
 	return r, nil
 }
 

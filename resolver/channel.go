@@ -106,19 +106,13 @@ const (
 	maxReread = 10 * time.Second
 )
 
-// start returns an error if there will be no bootstrap.
-func (r *channelResolver) start() error {
+// start reads the bootstrap. That of the environment may be fixed while the channel is open.
+func (r *channelResolver) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.readBootstrap()
-	if err == nil {
-		return nil
+	if r.readBootstrap() != nil && r.environment {
+		r.interval, r.timer = minReread, time.AfterFunc(minReread, r.reread)
 	}
-	if !r.environment {
-		return r.failure(err)
-	}
-	r.interval, r.timer = minReread, time.AfterFunc(minReread, r.reread)
-	return nil
 }
 
 func (r *channelResolver) reread() {
@@ -140,7 +134,7 @@ func (r *channelResolver) readBootstrap() error {
 	if err == nil {
 		err = r.startXDS(config)
 	}
-	if err != nil && r.environment {
+	if err != nil {
 		r.learn(err, nil)
 	}
 	return err
@@ -273,7 +267,7 @@ func (r *channelResolver) ResolveNow(o grpcresolver.ResolveNowOptions) {
 	if r.dns != nil {
 		r.dns.child.ResolveNow(o)
 	}
-	if r.xds == nil && time.Since(r.read) >= minReread {
+	if r.xds == nil && r.timer != nil && time.Since(r.read) >= minReread {
 		r.timer.Reset(0)
 	}
 }

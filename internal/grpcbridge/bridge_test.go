@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
-	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -119,34 +117,4 @@ func TestClosingWhileRPCsArriveNeverHangs(t *testing.T) {
 			t.Fatal("a Channel of a closed channel was left behind")
 		}
 	}
-}
-
-// attachingBuilder keeps what it builds resolvers with.
-type attachingBuilder struct {
-	*fakeBuilder
-	rcc grpcresolver.ClientConn
-}
-
-func (b *attachingBuilder) Build(target grpcresolver.Target, rcc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
-	b.rcc = rcc
-	return b.fakeBuilder.Build(target, rcc, opts)
-}
-
-// A failed Build that ends late does not end what belongs to the next resolver.
-func TestAttachAfterAFailedBuild(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &attachingBuilder{fakeBuilder: newFakeBuilder()}
-		b.err = errors.New("faulty")
-		cc := dial(t, b, grpc.WithIdleTimeout(time.Second))
-		if err := call(t.Context(), cc, false); err == nil {
-			t.Fatal("an RPC succeeded without a resolver")
-		}
-		next, err := grpcbridge.Attach(b.rcc)
-		xdstest.NoError(t, err)
-		defer next.Detach()
-		time.Sleep(time.Minute) // of the bubble: the channel becomes idle, with which the failed Build ends
-		next.Publish(new(fakeRunner))
-		xdstest.NoError(t, call(t.Context(), cc, false))
-	})
 }

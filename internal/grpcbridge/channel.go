@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -43,8 +42,7 @@ type Channel struct {
 	state   atomic.Pointer[state]
 
 	// Guarded by registry.mu.
-	attached bool // a resolver, or the error of its Build, owns the Channel, or did
-	failed   bool // it is the error
+	attached bool // a resolver owns the Channel, or did
 	waiters  int  // RPCs that wait here
 }
 
@@ -76,38 +74,9 @@ func Attach(rcc resolver.ClientConn) (*Channel, error) {
 	}
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
-	if before := lookup(cc); before != nil && before.failed {
-		before.Detach() // It has not seen its end yet.
-	}
 	ch := channelLocked(cc)
 	ch.attached = true
 	return ch, nil
-}
-
-// AttachFailed fails the RPCs of the channel behind rcc with err, since its resolver
-// could not be built. gRPC builds the resolver again after the channel was idle.
-func AttachFailed(rcc resolver.ClientConn, err error) {
-	ch, attachErr := Attach(rcc)
-	if attachErr != nil {
-		return // No RPC waits on a channel that cannot be found.
-	}
-	registry.mu.Lock()
-	ch.failed = true
-	registry.mu.Unlock()
-	ch.Fail(err)
-	// There is no resolver that gRPC would close, so this Channel has to find its
-	// end itself.
-	go func() {
-		defer ch.Detach()
-		for {
-			switch s := ch.cc.GetState(); s {
-			case connectivity.Idle, connectivity.Shutdown:
-				return
-			default:
-				ch.cc.WaitForStateChange(context.Background(), s)
-			}
-		}
-	}()
 }
 
 // ClientConn returns the gRPC channel. It serves as the channel's identity.

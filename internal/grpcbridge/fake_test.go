@@ -34,7 +34,6 @@ func TestMain(m *testing.M) {
 type fakeBuilder struct {
 	scheme string
 	built  chan *fakeResolver
-	err    error // what Build fails with
 }
 
 func newFakeBuilder() *fakeBuilder {
@@ -46,10 +45,6 @@ func (b *fakeBuilder) Scheme() string { return b.scheme }
 func (*fakeBuilder) BridgedToDynxds() {}
 
 func (b *fakeBuilder) Build(_ grpcresolver.Target, rcc grpcresolver.ClientConn, _ grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
-	if b.err != nil {
-		grpcbridge.AttachFailed(rcc, b.err)
-		return nil, b.err
-	}
 	ch, err := grpcbridge.Attach(rcc)
 	if err != nil {
 		return nil, err

@@ -124,8 +124,6 @@ func (s *script) dial(words []string) {
 			s.builder.scheme = fmt.Sprintf("unreached%t", s.streaming)
 		case "foreign":
 			builder = foreignBuilder{}
-		case "broken":
-			s.builder.err = errors.New(value)
 		case "ready":
 			opts = append(opts, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 		case "idle":
