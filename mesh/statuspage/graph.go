@@ -110,31 +110,16 @@ func (v *view) graph(w wanted) any {
 
 // channelGraph fills in the graph of a channel.
 func (v *view) channelGraph(g *graphView, w wanted, channel *inspect.Channel) {
+	client, routes, why := v.snap.routesOf(channel)
 	config := channel.Config
-	if config == nil {
-		g.Why = channel.Why
-		return
-	}
-	g.Config = config
-	client := v.snap.clientOf(channel)
-	if client == nil {
-		g.Why = "The channel's client is not known any more."
+	if g.Config, g.Why = config, why; client == nil {
 		return
 	}
 	g.Listener = v.node(client, typeurl.Listener, config.Listener.Name)
-	if !g.Listener.Cached {
-		g.Why = "There is no Listener yet."
-		if channel.Mode == "DNS" {
-			g.Why = "DNS resolves the channel: " + channel.Reason
-		}
-		return
-	}
-	if config.Routes != nil {
+	if config.Routes != nil && g.Listener.Cached {
 		g.RouteConfig = v.node(client, typeurl.RouteConfiguration, config.Routes.Name)
 	}
-	routes := routesOf(client, config)
 	if routes == nil {
-		g.Why = "There is no RouteConfiguration yet."
 		return
 	}
 	host := routes.VirtualHost(config.Authority)

@@ -2,9 +2,11 @@ package statuspage
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -40,10 +42,14 @@ func (s *snapshot) takePulse() (*pulse, time.Duration) {
 func (s *snapshot) methodFor(target, cluster string) string {
 	for i := range s.channels {
 		c := &s.channels[i]
-		if c.Target != target || c.Config == nil {
+		if c.Target != target {
 			continue
 		}
-		host := s.hostOf(c)
+		_, routes, _ := s.routesOf(c)
+		if routes == nil {
+			continue
+		}
+		host := routes.VirtualHost(c.Config.Authority)
 		if host == nil {
 			continue
 		}
@@ -72,35 +78,30 @@ func methodOf(m *matching.Route) string {
 	}
 }
 
-// hostOf returns the virtual host of a configured channel, or nil.
-func (s *snapshot) hostOf(c *inspect.Channel) *xdsresource.VirtualHost {
-	routes := routesOf(s.clientOf(c), c.Config)
+// routesOf returns the client of a channel and the routes that the channel has, nil if they are not known, and why there are no routes.
+func (s *snapshot) routesOf(c *inspect.Channel) (client *xdsclient.Dump, routes *xdsresource.RouteConfiguration, why string) {
+	config := c.Config
+	if config == nil {
+		return nil, nil, c.Why
+	}
+	of := slices.IndexFunc(s.clients, func(d *xdsclient.Dump) bool { return d.BootstrapFingerprint == config.Client })
+	if of < 0 {
+		return nil, nil, "The channel's client is not known any more."
+	}
+	client = s.clients[of]
+	listener := valueOf[*xdsresource.Listener](client, typeurl.Listener, config.Listener.Name)
+	switch {
+	case listener == nil && c.Mode == string(channels.DNS):
+		return client, nil, "DNS resolves the channel: " + c.Reason
+	case listener == nil:
+		return client, nil, "There is no Listener yet."
+	case config.Routes != nil:
+		routes = valueOf[*xdsresource.RouteConfiguration](client, typeurl.RouteConfiguration, config.Routes.Name)
+	default:
+		routes = listener.RouteConfig
+	}
 	if routes == nil {
-		return nil
+		why = "There is no RouteConfiguration yet."
 	}
-	return routes.VirtualHost(c.Config.Authority)
-}
-
-// routesOf returns the routes of a channel, nil if it has none yet.
-func routesOf(client *xdsclient.Dump, config *inspect.Config) *xdsresource.RouteConfiguration {
-	if client == nil {
-		return nil
-	}
-	if config.Routes != nil {
-		return valueOf[*xdsresource.RouteConfiguration](client, typeurl.RouteConfiguration, config.Routes.Name)
-	}
-	if l := valueOf[*xdsresource.Listener](client, typeurl.Listener, config.Listener.Name); l != nil {
-		return l.RouteConfig
-	}
-	return nil
-}
-
-// clientOf returns the client that a configured channel uses.
-func (s *snapshot) clientOf(channel *inspect.Channel) *xdsclient.Dump {
-	for _, c := range s.clients {
-		if c.BootstrapFingerprint == channel.Config.Client {
-			return c
-		}
-	}
-	return nil
+	return client, routes, why
 }
