@@ -59,7 +59,7 @@ func newApply() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printChange(cmd.OutOrStdout(), change{s.Dir(), before, content, texts, dryRun})
+			return printChange(cmd.OutOrStdout(), s.Dir(), before, content, texts, dryRun)
 		},
 	}
 	storeFlags(cmd, &stored)
@@ -96,19 +96,9 @@ func readValid(cmd *cobra.Command, dir, authority string) (*folder.Content, map[
 	return content, reader.Texts(), v.Err()
 }
 
-// change is what was written, or would be.
-type change struct {
-	// store names the store, and before is what it had.
-	store  string
-	before *store.Snapshot
-	// content and texts are what it has then.
-	content *folder.Content
-	texts   map[string]string
-	dryRun  bool
-}
-
-func printChange(out io.Writer, c change) error {
-	edits := c.before.Edits(c.texts)
+// printChange says what was written, or would be: the content, which has texts, in place of what a store had before.
+func printChange(out io.Writer, place string, before *store.Snapshot, content *folder.Content, texts map[string]string, dryRun bool) error {
+	edits := before.Edits(texts)
 	if len(edits) == 0 {
 		_, err := fmt.Fprintln(out, "no changes")
 		return err
@@ -116,32 +106,32 @@ func printChange(out io.Writer, c change) error {
 	for _, e := range edits {
 		fmt.Fprintln(out, faults.Printable(e.String(), ""))
 	}
-	old, err := c.old()
+	old, err := contentOf(place, before)
 	if err != nil {
 		fmt.Fprintf(out, "note: the documents that the store has had have errors, and count as none: %s\n", faults.Printable(err.Error(), "\n\t"))
 	}
-	if w := site.Withdrawn(old, c.content); w.IsLarge() {
+	if w := site.Withdrawn(old, content); w.IsLarge() {
 		fmt.Fprintf(out, "note: this withdraws %s; replicas wait for their --withdrawal-delay before they do that\n", faults.Printable(w.String(), ""))
 	}
-	if !c.dryRun {
+	if !dryRun {
 		_, err := fmt.Fprintf(out, "written: %s\n", faults.Count(len(edits), "file"))
 		return err
 	}
-	differ, err := site.Diff(out, old, c.content)
+	differ, err := site.Diff(out, old, content)
 	if err == nil && differ == 0 {
 		fmt.Fprintln(out, "no resource changes")
 	}
 	return err
 }
 
-// old returns the content of the documents that the store had. With an error, for which replicas would not publish them,
+// contentOf returns the content of the documents that a store had. With an error, for which replicas would not publish them,
 // it is empty.
-func (c *change) old() (*folder.Content, error) {
+func contentOf(place string, before *store.Snapshot) (*folder.Content, error) {
 	var files []*folder.File
-	for _, name := range slices.Sorted(maps.Keys(c.before.Documents)) {
-		files = append(files, folder.Parse(c.store+"/"+name, []byte(c.before.Documents[name])))
+	for _, name := range slices.Sorted(maps.Keys(before.Documents)) {
+		files = append(files, folder.Parse(place+"/"+name, []byte(before.Documents[name])))
 	}
-	content, err := folder.Join(c.store, files)
+	content, err := folder.Join(place, files)
 	if err == nil {
 		_, err = site.ValidateContent(content, "")
 	}
