@@ -2,7 +2,6 @@ package statuspage
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -97,30 +96,15 @@ func viewServed(r *controlplane.Resource) servedResource {
 
 // peersView is the clients of a control plane.
 type peersView struct {
-	list[peerView]
+	list[clients.Client]
 	clients.Standings
 	// Destinations are the first of clients.Overview.
 	Destinations     []clients.Destination `json:"destinations"`
 	MoreDestinations int                   `json:"more_destinations,omitempty"`
 }
 
-// peerView is a client as "dynxds clients" shows it, with the names that it subscribes to.
-type peerView struct {
-	clients.Client
-	ID    uint64     `json:"id"`
-	Types []peerType `json:"types"`
-}
-
-type peerType struct {
-	clients.Type
-	Subscribed []string `json:"subscribed"`
-}
-
 const (
-	peersShown     = 25
-	peerTypesShown = 20
-	// This is fewer than controlplane.Server.Overview has.
-	peerNamesShown   = 10
+	peersShown       = 25
 	peerDestinations = 20
 )
 
@@ -131,15 +115,6 @@ func (v *view) peers(w wanted) any {
 		Standings: p.overview.Standings, Destinations: shown, MoreDestinations: p.overview.MoreDestinations + len(p.overview.Destinations) - len(shown),
 		list: listOf(w, p.streams, peersShown, func(c controlplane.ClientStatus, find needle) bool {
 			return hasStanding(&c, state) && find.in(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer))
-		}, viewPeer),
+		}, func(c controlplane.ClientStatus) clients.Client { return clients.ViewOf(&c) }),
 	}
-}
-
-func viewPeer(c controlplane.ClientStatus) peerView {
-	view := peerView{Client: clients.ViewOf(&c), ID: c.ID, Types: []peerType{}}
-	view.Agent = strings.TrimSpace(c.Node.GetUserAgentName() + " " + c.Node.GetUserAgentVersion())
-	for i, t := range first(view.Client.Types, peerTypesShown) {
-		view.Types = append(view.Types, peerType{t, first(c.Types[i].Names, peerNamesShown)})
-	}
-	return view
 }

@@ -52,7 +52,7 @@ func TestRejectedVersion(t *testing.T) {
 
 	peers := await(t, h, "peers", func(p peersView) bool { return p.Refusing == 1 }, "peers.state", "trouble")
 	for _, typ := range peers.Items[0].Types {
-		if nacked := typ.Type.Type == "Cluster"; nacked != typ.Refuses() || nacked != strings.Contains(typ.Error, "lb_policy") {
+		if nacked := typ.Type == "Cluster"; nacked != typ.Refuses() || nacked != strings.Contains(typ.Error, "lb_policy") {
 			t.Errorf("control plane: %+v", typ)
 		}
 	}

@@ -20,15 +20,19 @@ const (
 	maxTypes     = 50
 	maxErrors    = 20
 	maxResources = 20
+	// maxSubscribed is fewer than controlplane.Server.Overview has.
+	maxSubscribed = 10
 )
 
 // Client is one stream of a client.
 type Client struct {
 	// Replica is the address that the replica was asked at.
-	Replica string    `json:"replica,omitempty"`
+	Replica string `json:"replica,omitempty"`
+	// ID is that of the stream at the replica.
+	ID      uint64    `json:"id"`
 	Node    string    `json:"node"`
 	Cluster string    `json:"cluster,omitempty"`
-	Agent   string    `json:"agent,omitempty"`
+	Agent   string    `json:"agent,omitempty"` // with its version
 	Address string    `json:"address,omitempty"`
 	Since   time.Time `json:"since"`
 	// Protocol is "SotW" or "delta".
@@ -59,6 +63,8 @@ type Type struct {
 	// Names is how many names the client subscribes to.
 	Names    int  `json:"names"`
 	Wildcard bool `json:"wildcard,omitempty"`
+	// Subscribed are the first of the names.
+	Subscribed []string `json:"subscribed,omitempty"`
 	// Resources are those that the client was last sent, some of many, with the versions that "dynxds status" shows of them.
 	Resources []Resource `json:"resources,omitempty"`
 	// State is one of the constants.
@@ -98,8 +104,7 @@ func (t *Type) Refuses() bool { return t.Refused != "" }
 func ViewOf(s *controlplane.ClientStatus) Client {
 	n := s.Node
 	c := Client{
-		Node: faults.Shorten(n.GetId(), maxName), Cluster: faults.Shorten(n.GetCluster(), maxName),
-		Agent: faults.Shorten(n.GetUserAgentName(), maxName), Since: s.Since, Protocol: s.Protocol.String(),
+		ID: s.ID, Node: faults.Shorten(n.GetId(), maxName), Cluster: faults.Shorten(n.GetCluster(), maxName), Agent: agentOf(s), Since: s.Since, Protocol: s.Protocol.String(),
 		Standing: StandingOf(s, time.Now()).String(), MoreTypes: max(0, len(s.Types)-maxTypes), Types: []Type{},
 	}
 	if s.Peer != nil {
@@ -129,6 +134,9 @@ func typeOf(s *controlplane.TypeStatus) Type {
 	}
 	if s.Refusing {
 		t.Refused, t.Error = s.NACK.Version, faults.Shorten(s.NACK.Err.Message(), maxError)
+	}
+	for _, name := range s.Names[:min(len(s.Names), maxSubscribed)] {
+		t.Subscribed = append(t.Subscribed, faults.Shorten(name, maxName))
 	}
 	for _, r := range s.Sent[:min(len(s.Sent), maxResources)] {
 		name := r.Name

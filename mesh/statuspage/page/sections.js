@@ -93,7 +93,7 @@ export const render = {
     tally("peers", number(list.total) + (list.refusing ? `, ${number(list.refusing)} refusing` : ""), list.total);
     const type = t => h("li", {"data-key": t.type}, badge(t.state), " ", t.type, " ",
       h("span.meta", null, t.acked && ["version ", name(t.acked), " · "], t.wildcard ? "all resources" : plural(t.names, "name"),
-        t.subscribed.length > 0 && [": ", names(t.subscribed), t.names > t.subscribed.length && " …"]),
+        t.subscribed && [": ", names(t.subscribed), t.names > t.subscribed.length && " …"]),
       error(t.refused && `${t.refused}: ${t.error}`), (t.resource_errors ?? []).map(e => error(`Error sent for ${e.name}: ${e.error}`, ".warn")));
     const peer = p => h("li", {"data-key": `p${p.id}`},
       h(".head", null, badge(p.standing), " ", h("h3", null, name(p.node, "(no node id)")),
