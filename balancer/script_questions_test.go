@@ -255,13 +255,14 @@ func uses(d *inspect.Cluster) (all []string) {
 		}
 		all = append(all, fmt.Sprintf("%s %s (%s, %s%s)", name, strings.ReplaceAll(why, "2000-01-01T", ""), use.Status, state, more))
 	}
-	for i, why := range livestate.PriorityReasons(d.Priorities) {
+	why := livestate.Reasons(d) // of one of the two
+	for i := range d.Priorities {
 		p := &d.Priorities[i]
 		more := ""
 		if p.Switching {
 			more = ", switching"
 		}
-		add(fmt.Sprint(p.Number), &p.Use, why, p.State, more)
+		add(fmt.Sprint(p.Number), &p.Use, why[i], p.State, more)
 		for _, l := range p.Localities {
 			for _, e := range l.Endpoints {
 				if e.HealthCheck != "" {
@@ -274,9 +275,9 @@ func uses(d *inspect.Cluster) (all []string) {
 			}
 		}
 	}
-	for i, why := range livestate.MemberReasons(d.Members) {
+	for i := range d.Members {
 		m := &d.Members[i]
-		add(m.Cluster.Name, &m.Use, why, m.Cluster.State, ", "+string(m.Cluster.Phase))
+		add(m.Cluster.Name, &m.Use, why[i], m.Cluster.State, ", "+string(m.Cluster.Phase))
 	}
 	return all
 }

@@ -20,11 +20,10 @@ func Why(c *inspect.Cluster) string {
 	case inspect.PhaseDormant:
 		return "no RPC has needed the cluster yet"
 	}
-	for _, all := range [][]alternative{membersOf(c.Members), prioritiesOf(c.Priorities)} {
-		for i := range all {
-			if all[i].InUse {
-				return all[i].label + " is in use: " + why(all, i, i)
-			}
+	all := alternatives(c)
+	for i := range all {
+		if all[i].InUse {
+			return all[i].label + " is in use: " + why(all, i, i)
 		}
 	}
 	return c.Error
@@ -46,12 +45,17 @@ func waits(c *inspect.Cluster) string {
 	}
 }
 
-// PriorityReasons says in words why each priority is in use, or is not. Reasons are empty for
+// Reasons says in words why each member of an aggregate cluster, or each priority of another one, is in use, or is not. Reasons are empty for
 // priorities that only their resource describes.
-func PriorityReasons(all []inspect.Priority) []string { return reasons(prioritiesOf(all)) }
-
-// MemberReasons says in words why each member of an aggregate cluster is in use, or is not.
-func MemberReasons(all []inspect.Member) []string { return reasons(membersOf(all)) }
+func Reasons(c *inspect.Cluster) []string {
+	all := alternatives(c)
+	used := slices.IndexFunc(all, func(a alternative) bool { return a.InUse })
+	texts := make([]string, len(all))
+	for i := range all {
+		texts[i] = why(all, i, used)
+	}
+	return texts
+}
 
 // alternative is a priority or a cluster, one of several, of which the most preferred is the first (gRFC A56).
 type alternative struct {
@@ -59,27 +63,14 @@ type alternative struct {
 	*inspect.Use
 }
 
-func prioritiesOf(all []inspect.Priority) (list []alternative) {
-	for i := range all {
-		list = append(list, alternative{fmt.Sprintf("priority %d", all[i].Number), &all[i].Use})
+func alternatives(c *inspect.Cluster) (all []alternative) {
+	for i := range c.Members {
+		all = append(all, alternative{fmt.Sprintf("cluster %q", c.Members[i].Cluster.Name), &c.Members[i].Use})
 	}
-	return list
-}
-
-func membersOf(all []inspect.Member) (list []alternative) {
-	for i := range all {
-		list = append(list, alternative{fmt.Sprintf("cluster %q", all[i].Cluster.Name), &all[i].Use})
+	for i := range c.Priorities {
+		all = append(all, alternative{fmt.Sprintf("priority %d", c.Priorities[i].Number), &c.Priorities[i].Use})
 	}
-	return list
-}
-
-func reasons(all []alternative) []string {
-	used := slices.IndexFunc(all, func(a alternative) bool { return a.InUse })
-	texts := make([]string, len(all))
-	for i := range all {
-		texts[i] = why(all, i, used)
-	}
-	return texts
+	return all
 }
 
 // why says whether the i-th alternative works, and why it is in use or another, -1: none, is.

@@ -139,7 +139,7 @@ func (e *explainer) describeAggregate(c *Cluster, live *inspect.Cluster) {
 		return
 	}
 	c.setPhase(live)
-	for i, why := range livestate.MemberReasons(live.Members) {
+	for i, why := range livestate.Reasons(live) {
 		if m := &live.Members[i]; m.Use.InUse {
 			c.InUse, c.Reason = m.Cluster.Name, why
 		}

@@ -100,7 +100,7 @@ func (c *Cluster) configured(endpoints *xdsresource.Endpoints) (none string) {
 // among the endpoints of all localities and does not look at weights, by their usable endpoints. Those without a usable endpoint have none.
 func (c *Cluster) priorities(all []inspect.Priority) (list []Priority) {
 	byEndpoints := c.value.AcrossLocalities && c.value.LBPolicy != xdsresource.PolicyRingHash && c.value.LBPolicy != xdsresource.PolicyMaglev
-	for i, why := range livestate.PriorityReasons(all) {
+	for i, why := range livestate.Reasons(&inspect.Cluster{Priorities: all}) {
 		p := Priority{Priority: all[i], Reason: why, Percents: make([]float64, len(all[i].Localities))}
 		total := 0.0
 		for j := range p.Localities {

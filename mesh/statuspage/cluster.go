@@ -96,10 +96,7 @@ func (v *view) fill(c *clusterView, client *xdsclient.Dump) {
 	if c.Phase == "" { // the channel does not have it
 		return
 	}
-	c.Why, c.Reasons = livestate.Why(&c.Cluster), livestate.PriorityReasons(c.Priorities)
-	if len(c.Members) > 0 {
-		c.Reasons = first(livestate.MemberReasons(c.Members), membersShown)
-	}
+	c.Why, c.Reasons = livestate.Why(&c.Cluster), first(livestate.Reasons(&c.Cluster), max(membersShown, len(c.Priorities)))
 	c.Members = first(c.Members, membersShown)
 	for i := range c.Members {
 		c.Members[i].Cluster = inspect.Cluster{Name: c.Members[i].Cluster.Name}
