@@ -275,8 +275,7 @@ func uses(d *inspect.Cluster) (all []string) {
 			}
 		}
 	}
-	for i := range d.Members {
-		m := &d.Members[i]
+	for i, m := range d.Members {
 		add(m.Cluster.Name, &m.Use, why[i], m.Cluster.State, ", "+string(m.Cluster.Phase))
 	}
 	return all
