@@ -65,7 +65,7 @@ func (c *Cluster) Drops(category string) *Drops {
 // in others, or begin there in the next moment, are still counted.
 func (c *Cluster) Localities(ids []LocalityID) []*Locality {
 	if c == nil {
-		return nil
+		return make([]*Locality, len(ids))
 	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()

@@ -61,8 +61,6 @@ type Conn struct {
 
 	registry *Registry
 	listener func(*Conn, balancer.SubConnState) // of the policy; nil: it was opened for sessions
-	// labels is what LocalityLabels returned last, nil before its first call.
-	labels atomic.Pointer[localityLabels]
 
 	// The rest is guarded by Pool.mu.
 
@@ -124,8 +122,8 @@ func (r *Registry) labels(address string) grpcbridge.SubchannelLabels {
 		return grpcbridge.SubchannelLabels{}
 	}
 	labels := grpcbridge.SubchannelLabels{BackendService: r.Cluster}
-	if rec := r.record(address); rec != nil && rec.locality.Load() != nil {
-		labels.Locality = LocalityName(rec.locality.Load().ID)
+	if rec := r.record(address); rec != nil && rec.at.Load().locality != nil {
+		labels.Locality = LocalityName(rec.at.Load().locality.ID)
 	}
 	return labels
 }
@@ -140,31 +138,18 @@ func (c *Conn) Address() string { return c.address }
 func (c *Conn) Hostname() string { return c.record.endpoint.Load().Hostname }
 
 // Locality returns where the endpoint is, or was before it was removed; nil if the address never was an endpoint's.
-func (c *Conn) Locality() *xdsresource.Locality { return c.record.locality.Load() }
+func (c *Conn) Locality() *xdsresource.Locality { return c.record.at.Load().locality }
 
 // LocalityName returns a locality as telemetry names it (gRFC A78, "Optional xDS Locality Label").
 func LocalityName(id xdsresource.LocalityID) string {
 	return fmt.Sprintf("{region=%q, zone=%q, sub_zone=%q}", id.Region, id.Zone, id.SubZone)
 }
 
-// localityLabels are the telemetry labels of RPCs to a locality.
-type localityLabels struct {
-	of     *xdsresource.Locality
-	labels map[string]string
-}
-
 // LocalityLabels returns the telemetry label of the endpoint's locality, or nil. The caller must not change it.
 func (c *Conn) LocalityLabels() map[string]string {
-	in := c.Locality()
-	if in == nil {
-		return nil
-	}
-	l := c.labels.Load()
-	if l == nil || l.of != in {
-		l = &localityLabels{in, map[string]string{"grpc.lb.locality": LocalityName(in.ID)}}
-		c.labels.Store(l)
-	}
-	return l.labels
+	at := c.record.at.Load()
+	at.once.Do(at.label)
+	return at.labels
 }
 
 // Session returns the Record of the endpoint, nil if sessions cannot use the connection.
@@ -212,7 +197,7 @@ func (c *Conn) Abort() { c.link.done() }
 // Ender returns what gRPC is to call when an RPC ends, which Begin has started and counter has counted. The RPC is counted
 // for load reports, and its end for outlier detection.
 func (c *Conn) Ender(counter *traffic.Counter) func(balancer.DoneInfo) {
-	l, e := c.record.load.Load(), c.end.Load()
+	l, e := c.record.at.Load().load, c.end.Load()
 	if e == nil || e.counter != counter || e.load != l {
 		e = &end{counter: counter, load: l, done: func(info balancer.DoneInfo) {
 			counter.End()

@@ -68,11 +68,10 @@ type Record struct {
 	// requested is set by a pick that asks for a connection, until that has been dealt with.
 	requested atomic.Bool
 
-	// endpoint is the last one at the address, before the first an empty one; locality is where it is, before that nil.
+	// endpoint is the last one at the address, before the first an empty one, and at is where it is.
 	endpoint atomic.Pointer[xdsresource.Endpoint]
-	locality atomic.Pointer[xdsresource.Locality]
+	at       atomic.Pointer[place]
 	health   atomic.Pointer[Health]
-	load     atomic.Pointer[load.Locality]
 	// addresses are all addresses of the endpoint, separated by commas, that of the Record first. It is nil while the
 	// configuration does not have the address.
 	addresses atomic.Pointer[string]
@@ -89,6 +88,20 @@ type Record struct {
 	failed  time.Time
 	shown   tlsadvice.Server
 	round   uint64 // the last update with the address
+}
+
+// place is where endpoints are. It is immutable.
+type place struct {
+	locality *xdsresource.Locality // nil: in none
+	load     *load.Locality        // counts RPCs for load reports; nil: the load is not reported
+	once     sync.Once
+	labels   map[string]string // of RPCs, made once; see Conn.LocalityLabels
+}
+
+func (p *place) label() {
+	if p.locality != nil {
+		p.labels = map[string]string{"grpc.lb.locality": LocalityName(p.locality.ID)}
+	}
 }
 
 // Config is what is known of a cluster's endpoints. The Registry keeps it.
@@ -139,7 +152,7 @@ func (r *Registry) recordLocked(address string) *Record {
 	if rec == nil {
 		rec = &Record{Address: address}
 		rec.endpoint.Store(new(xdsresource.Endpoint))
-		rec.load.Store(r.config.Loads.Elsewhere())
+		rec.at.Store(&place{load: r.config.Loads.Elsewhere()})
 		r.records.Store(address, rec)
 		r.count++
 	}
@@ -156,14 +169,11 @@ func (r *Registry) forgetLocked(rec *Record) {
 // Update replaces the configuration. It allocates only for what differs from the one
 // before.
 func (r *Registry) Update(c Config) {
-	loads := make([]*load.Locality, len(c.Localities))
-	if c.Loads != nil {
-		ids := make([]load.LocalityID, len(c.Localities))
-		for i := range c.Localities {
-			ids[i] = c.Localities[i].ID
-		}
-		loads = c.Loads.Localities(ids)
+	ids := make([]load.LocalityID, len(c.Localities))
+	for i := range c.Localities {
+		ids[i] = c.Localities[i].ID
 	}
+	loads := c.Loads.Localities(ids)
 	r.Pool.mu.Lock()
 	before := r.config.HealthCheck
 	r.config = c
@@ -177,15 +187,16 @@ func (r *Registry) Update(c Config) {
 	r.round++
 	r.met = 0
 	for i := range c.Localities {
+		at := &place{locality: &c.Localities[i], load: loads[i]}
 		for j := range c.Localities[i].Endpoints {
 			e := &c.Localities[i].Endpoints[j]
 			var health *Health
 			if c.HealthOf != nil {
 				health = c.HealthOf(e)
 			}
-			r.setLocked(e.Address, e, &c.Localities[i], health, loads[i])
+			r.setLocked(e.Address, e, at, health)
 			for _, address := range e.Additional {
-				r.setLocked(address, e, &c.Localities[i], health, loads[i])
+				r.setLocked(address, e, at, health)
 			}
 		}
 	}
@@ -204,13 +215,13 @@ func (r *Registry) Update(c Config) {
 }
 
 // setLocked sets what the configuration has for an address.
-func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, in *xdsresource.Locality, health *Health, loads *load.Locality) {
+func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, at *place, health *Health) {
 	rec := r.recordLocked(address)
 	if rec.round != r.round {
 		rec.round = r.round
 		r.met++
 	}
-	rec.locality.Store(in)
+	rec.at.Store(at)
 	before := rec.endpoint.Swap(e)
 	if rec.addresses.Load() == nil || before.Address != e.Address || !slices.Equal(before.Additional, e.Additional) {
 		rec.addresses.Store(joinAddresses(e, &rec.Address))
@@ -222,9 +233,6 @@ func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, in *xdsres
 		rec.releaseKeptLocked()
 	}
 	rec.setHealthLocked(health)
-	if rec.load.Load() != loads {
-		rec.load.Store(loads)
-	}
 }
 
 // unsetLocked is for a Record that the configuration does not need any more. Its connections, if any, are
@@ -235,8 +243,8 @@ func (r *Registry) unsetLocked(rec *Record) {
 	rec.addresses.Store(nil)
 	rec.used.Store(0)
 	rec.releaseKeptLocked()
-	if loads := r.config.Loads; !loads.Has(rec.load.Load()) {
-		rec.load.Store(loads.Elsewhere())
+	if at, loads := rec.at.Load(), r.config.Loads; !loads.Has(at.load) {
+		rec.at.Store(&place{locality: at.locality, load: loads.Elsewhere()})
 	}
 	if len(rec.conns) == 0 {
 		r.forgetLocked(rec)
