@@ -45,13 +45,16 @@ func (e *entry) sameBytes(o *entry) bool {
 	}
 }
 
-// sameVersion reports whether a client that has e need not be sent o.
+// sameVersion reports whether a client that has e need not be sent o. Of a claim only the version is known; else that of [NewResource] is
+// of another control plane, and need not stand for the same bytes each time: it may have corrected them.
 func (e *entry) sameVersion(o *entry) bool {
 	switch {
 	case e == o:
 		return true
+	case e.claimed():
+		return o.resource != nil && e.resource.version == o.resource.version
 	case e.resource != nil:
-		return e.resource.sameVersion(o.resource)
+		return e.resource.sameBytes(o.resource)
 	case e.err != nil:
 		return o.err != nil && e.err.version == o.err.version
 	default:

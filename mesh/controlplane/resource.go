@@ -60,16 +60,6 @@ func (r *Resource) sameBytes(o *Resource) bool {
 		slices.Equal(r.aliases, o.aliases) && bytes.Equal(r.packed.Value, o.packed.Value)
 }
 
-// sameVersion reports whether a client that has r, which may be a claim, need not be sent o, which may be nil. Of a claim only the version
-// is known; else that of [NewResource] is of another control plane, and need not stand for the same bytes each time: it may have
-// corrected them.
-func (r *Resource) sameVersion(o *Resource) bool {
-	if r.packed == nil {
-		return o != nil && r.version == o.version
-	}
-	return r.sameBytes(o)
-}
-
 // resourceID is equal for resources that are the same to clients: an answer of a source may be a member
 // of a collection, too.
 type resourceID struct{ name, parameters, version string }
