@@ -44,23 +44,14 @@ const (
 // Modes is every Mode, for table tests.
 var Modes = []Mode{AnyNames, ADSMode, Delta}
 
-func (m Mode) String() string {
-	switch m {
-	case ADSMode:
-		return "ADS mode"
-	case Delta:
-		return "delta"
-	default:
-		return "any names"
-	}
-}
+func (m Mode) String() string { return []string{"any names", "ADS mode", "delta"}[m] }
 
 // Server is go-control-plane's xDS server on a loopback port. It is safe for
 // concurrent use.
 type Server struct {
+	*loopback.Server
 	*xdstest.Tap
-	mode   Mode
-	server *loopback.Server
+	mode Mode
 
 	mu      sync.Mutex
 	cache   cachev3.SnapshotCache
@@ -82,10 +73,10 @@ func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 		wrap = link.Listener
 	}
 	var err error
-	s.server, err = loopback.StartServer(s.run, wrap)
+	s.Server, err = loopback.StartServer(s.run, wrap)
 	xdstest.NoError(t, err)
 	t.Cleanup(func() {
-		s.server.Close()
+		s.Close()
 		if link != nil {
 			link.Wait()
 		}
@@ -103,9 +94,6 @@ func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	return s
 }
 
-// Addr returns "127.0.0.1:port". It stays the same across restarts.
-func (s *Server) Addr() string { return s.server.Addr() }
-
 // Bootstrap returns a bootstrap for this server and the node it serves.
 func (s *Server) Bootstrap(opts ...testutils.BootstrapOption) []byte {
 	if s.mode == Delta {
@@ -113,9 +101,6 @@ func (s *Server) Bootstrap(opts ...testutils.BootstrapOption) []byte {
 	}
 	return testutils.Bootstrap(NodeID, s.Addr(), opts...)
 }
-
-// Stop breaks every stream and stops listening, as a crash does.
-func (s *Server) Stop() { s.server.Stop() }
 
 // Restart stops the server and starts a new one without its state on the same address. From
 // its first request on it serves the resources, under the version that was used last, as a
@@ -128,7 +113,7 @@ func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 	if len(resources) > 0 {
 		s.publish(t, resources)
 	}
-	xdstest.NoError(t, s.server.Restart())
+	xdstest.NoError(t, s.Server.Restart())
 }
 
 // forget has the next run begin without a snapshot.
@@ -144,15 +129,12 @@ func (s *Server) run() loopback.Run {
 	defer s.mu.Unlock()
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.ChainStreamInterceptor(s.Intercept))
 	ctx, cancel := context.WithCancel(context.Background())
-	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, s.cache, nil, s.mode.options()...))
-	return loopback.Run{GRPC: server, EndStreams: cancel}
-}
-
-func (m Mode) options() []config.XDSOption {
-	if m == ADSMode {
-		return []config.XDSOption{sotwv3.WithOrderedADS()}
+	var opts []config.XDSOption
+	if s.mode == ADSMode {
+		opts = append(opts, sotwv3.WithOrderedADS())
 	}
-	return nil
+	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, s.cache, nil, opts...))
+	return loopback.Run{GRPC: server, EndStreams: cancel}
 }
 
 // Set makes the resources the snapshot that the node gets, under a version that

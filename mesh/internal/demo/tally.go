@@ -3,6 +3,7 @@ package demo
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -36,8 +37,8 @@ type tally struct {
 	mu      sync.Mutex
 	groups  []group
 	changed time.Time // when the change of the step was made
-	// missing has the backends of each group that no RPC has reached since, as one may still be connecting.
-	missing map[missing]bool
+	// missing has the shares of the backends of each group that no RPC has reached since, as one may still be connecting.
+	missing []map[string]float64
 	arrived time.Time        // when none was missing any more; RPCs that begin later count
 	counted []map[string]int // by group and backend
 	strays  int              // RPCs that count, but that another configuration than that of their group has routed
@@ -48,22 +49,14 @@ type tally struct {
 	excusedAddress            string
 }
 
-type missing struct {
-	group   int
-	backend string
-}
-
 // begin starts a step, whose change was made.
 func (t *tally) begin(groups []group) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.groups, t.missing, t.counted = groups, map[missing]bool{}, nil
+	t.groups, t.missing, t.counted = groups, nil, nil
 	t.changed, t.arrived, t.strays = time.Now(), time.Time{}, 0
-	for i, g := range groups {
-		t.counted = append(t.counted, map[string]int{})
-		for backend := range g.shares {
-			t.missing[missing{i, backend}] = true
-		}
+	for _, g := range groups {
+		t.counted, t.missing = append(t.counted, map[string]int{}), append(t.missing, maps.Clone(g.shares))
 	}
 }
 
@@ -98,9 +91,9 @@ func (t *tally) record(r rpc) {
 	right := r.configuration == t.groups[at].configuration
 	if t.arrived.IsZero() {
 		if right {
-			delete(t.missing, missing{at, r.backend})
+			delete(t.missing[at], r.backend)
 		}
-		if len(t.missing) == 0 {
+		if !slices.ContainsFunc(t.missing, func(of map[string]float64) bool { return len(of) > 0 }) {
 			t.arrived = time.Now()
 		}
 		return
