@@ -86,7 +86,7 @@ func newSource(opts Options) *Source {
 		opts: opts, wake: make(chan struct{}, 1), access: make(chan struct{}, 1), marked: map[named]bool{},
 		entries: map[named]*entry{}, again: map[named]time.Time{},
 	}
-	s.watch = &watching{log: opts.Log, ask: opts.Clients.answers}
+	s.watch = &watching{log: opts.Log, ask: opts.Clients.answers, noted: make(chan struct{}, 1)}
 	s.services = follow(s, services, nil, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
 	s.endpointSlices = follow(s, endpointSlices, nil, &discoveryv1.EndpointSlice{}, func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
 	for _, informer := range s.endpointSlices {

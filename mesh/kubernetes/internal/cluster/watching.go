@@ -33,6 +33,8 @@ type watching struct {
 	all     []*question
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	// noted has a value if there was an answer since start has looked.
+	noted chan struct{}
 
 	mu sync.Mutex
 	// since is when an outage began, and logged is when it was logged last.
@@ -43,7 +45,7 @@ type watching struct {
 type question struct {
 	resource string
 	informer cache.SharedIndexInformer // nil for the version
-	handled  func() bool               // whether the handler was called for all objects that there were at the start
+	handled  cache.DoneChecker         // done when the handler was called for all objects that there were at the start
 	// mayLack reports whether an error says that there are no such objects, which is then as if there were none; nil: they are needed.
 	mayLack func(error) bool
 	// err is the last answer, and absent says that it was one that may be. Guarded by watching.mu.
@@ -84,7 +86,7 @@ func (w *watching) add(resource string, mayLack func(error) bool, of *cache.List
 		}
 	})
 	registered, _ := q.informer.AddEventHandler(handler) // it fails only for an informer that was stopped
-	q.handled = registered.HasSynced
+	q.handled = registered.HasSyncedChecker()
 	w.all = append(w.all, q)
 	return q.informer
 }
@@ -113,6 +115,7 @@ func (w *watching) note(ctx context.Context, q *question, err error, at time.Tim
 	absent := q.mayLack != nil && q.mayLack(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer signal(w.noted)
 	if absent && !q.absent {
 		w.log.Info("the cluster does not have this resource, or forbids it; going on without", "resource", q.resource, "error", err)
 	}
@@ -163,9 +166,8 @@ func (w *watching) start(ctx context.Context) error {
 	w.running.Go(func() {
 		wait.NonSlidingUntilWithContext(running, func(ctx context.Context) { w.askVersion(ctx, version) }, askEvery)
 	})
-	tick := time.NewTicker(20 * time.Millisecond) // HasSynced, for one, has no event
-	defer tick.Stop()
 	for {
+		var handled <-chan struct{}
 		w.mu.Lock()
 		var waiting, forbidden []string
 		var failed error
@@ -174,8 +176,8 @@ func (w *watching) start(ctx context.Context) error {
 			if apierrors.IsForbidden(q.err) || apierrors.IsUnauthorized(q.err) {
 				forbidden = append(forbidden, fmt.Sprintf("the API server does not let this server read %s: %v; see the ClusterRole in deploy/kubernetes", q.resource, q.err))
 			}
-			if q.informer != nil && !q.absent && !q.handled() {
-				waiting = append(waiting, q.resource)
+			if q.informer != nil && !q.absent && !cache.IsDone(q.handled) {
+				waiting, handled = append(waiting, q.resource), q.handled.Done()
 			}
 		}
 		w.mu.Unlock()
@@ -188,7 +190,8 @@ func (w *watching) start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: waiting for %s: %w", ErrNoAnswer, strings.Join(slices.Compact(waiting), ", "), cmp.Or(failed, ctx.Err()))
-		case <-tick.C:
+		case <-handled:
+		case <-w.noted:
 		}
 	}
 }
