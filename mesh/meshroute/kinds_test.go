@@ -66,8 +66,7 @@ func TestKinds_Count(t *testing.T) {
 		var parts []*meshpolicy.To
 		for _, p := range policytest.Policies(r, 6) {
 			for to := range p.To {
-				part := &p.To[to]
-				if parts = append(parts, part); !k.add(part, bound{1 << 20, 1 << 20}) {
+				if parts = append(parts, &p.To[to]); !k.add(&p.To[to], bound{1 << 20, 1 << 20}) {
 					t.Fatal("the bound is not that large")
 				}
 			}

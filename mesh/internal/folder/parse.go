@@ -40,19 +40,14 @@ func (f *File) read(doc document.Value) {
 		return
 	}
 	kind := doc.Peek("kind")
-	if !kind.Present() && faultOfBareResource(doc) {
-		return
-	}
-	// Kuma's policies may have a type instead of a kind.
-	if !kind.Present() {
-		kind = doc.Peek("type")
-	}
-	if !kind.Present() && doc.Peek("spec").Present() {
-		f.readPolicy(doc, meshpolicy.DocumentKind) // only policies have one, and need no kind
-		return
+	if !kind.Present() && doc.Peek("spec").Present() { // only policies have one, and need no kind; Kuma's may have a type in its place
+		if kind = doc.Peek("type"); !kind.Present() {
+			f.readPolicy(doc, meshpolicy.DocumentKind)
+			return
+		}
 	}
 	if !kind.Present() {
-		doc.Fault("add kind, which can be "+strings.Join(kinds, ", "), "the document has no kind")
+		doc.Fault("add kind, which can be "+strings.Join(kinds, ", ")+`; an xDS resource is written as {kind: Resource, resource: {"@type": TYPE, …}}`, "the document has no kind")
 		return
 	}
 	before := f.faults.Total()

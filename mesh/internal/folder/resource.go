@@ -1,14 +1,11 @@
 package folder
 
 import (
-	"fmt"
-
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
-	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // readResource reads a raw xDS resource:
@@ -55,41 +52,4 @@ func nameOf(m proto.Message) string {
 		}
 	}
 	return ""
-}
-
-// bareFields are fields, in both spellings, that only one type of resource has.
-var bareFields = map[string]string{
-	"filter_chains": meshroute.ListenerType, "filterChains": meshroute.ListenerType,
-	"api_listener": meshroute.ListenerType, "apiListener": meshroute.ListenerType,
-	"virtual_hosts": meshroute.RouteConfigurationType, "virtualHosts": meshroute.RouteConfigurationType,
-	"eds_cluster_config": meshroute.ClusterType, "edsClusterConfig": meshroute.ClusterType,
-	"load_assignment": meshroute.ClusterType, "loadAssignment": meshroute.ClusterType,
-	"connect_timeout": meshroute.ClusterType, "connectTimeout": meshroute.ClusterType,
-	"lb_policy": meshroute.ClusterType, "lbPolicy": meshroute.ClusterType,
-	"cluster_name": meshroute.EndpointsType, "clusterName": meshroute.EndpointsType,
-}
-
-// faultOfBareResource reports an xDS resource, or Envoy's list of them, without the wrapper that it
-// needs, and suggests that.
-func faultOfBareResource(doc document.Value) bool {
-	const wrapper = `write {kind: Resource, resource: {"@type": %s, …}}`
-	if list := doc.Peek("resources"); list.IsList() {
-		doc.Fault(fmt.Sprintf(wrapper, "its type")+", a document for each",
-			"the document is a list of xDS resources without kind")
-		return true
-	}
-	typeURL := ""
-	if packed := doc.Peek("@type"); packed.IsText() {
-		typeURL = packed.Text()
-	}
-	for field, of := range bareFields {
-		if typeURL == "" && doc.Peek(field).Present() {
-			typeURL = of
-		}
-	}
-	if typeURL == "" {
-		return false
-	}
-	doc.Fault(fmt.Sprintf(wrapper, typeURL), "the document is an xDS resource without kind")
-	return true
 }

@@ -34,7 +34,11 @@ func (r *reader) note(v document.Value, text string) {
 func (r *reader) readRoute(doc document.Value) []*Policy {
 	var spec document.Object
 	problem := doc.Try(func() { spec = r.readRouteHead(doc) })
-	rules := r.rules(spec.Field("rules"))
+	rules := r.readRules(spec.Field("rules").Items())
+	if len(spec.Field("rules").Items()) == 0 { // it is the default of an HTTPRoute, which Kubernetes writes into it
+		matches, _ := r.readMatches(document.Value{})
+		rules = []Rule{{Matches: matches, NoBackends: true}} // for all requests
+	}
 	at := doc.Position()
 	all := Policy{Kind: r.kind, Name: r.kind + "/" + routeName(r.name, r.namespace), Source: Source{at.File, at.Line}}
 	producer, consumer := r.parents(spec.Require("parentRefs"), rules)
@@ -142,30 +146,6 @@ func JoinPort(number, section string) string {
 func (r *reader) isService(o document.Object) bool {
 	group, kind := o.Field("group").Text(), o.Field("kind")
 	return (group == "" || r.inFolder && group == "core") && (!kind.Present() || kind.Text() == "Service")
-}
-
-// rules reads the rules. Of several with the same matches the first one applies. No rules are one for all
-// requests, without backends: it is the default of an HTTPRoute, which Kubernetes writes into it.
-func (r *reader) rules(v document.Value) []Rule {
-	var rules []Rule
-	seen := make(map[string]bool)
-	for i, item := range v.Items() {
-		rule, ok := r.readRule(item, i)
-		if !ok {
-			continue
-		}
-		if key := Key(rule.Matches); seen[key] {
-			r.note(item, "an earlier rule has the same matches, so this one has no effect")
-		} else {
-			seen[key] = true
-			rules = append(rules, rule)
-		}
-	}
-	if len(v.Items()) == 0 {
-		matches, _ := r.readMatches(document.Value{})
-		rules = []Rule{{Matches: matches, NoBackends: true}}
-	}
-	return rules
 }
 
 // anySegment matches a service or a method.

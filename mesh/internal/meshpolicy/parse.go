@@ -212,19 +212,27 @@ func (r *reader) readTo(v document.Value) (t To, ok bool) {
 	case !direct.Present():
 		o.Fault("", "the field \"rules\" is missing")
 	}
-	seen := make(map[string]int)
-	for i, item := range rules.NonEmpty("a list with at least one rule") {
+	t.Rules = r.readRules(rules.NonEmpty("a list with at least one rule"))
+	return t, known && len(t.Rules) > 0
+}
+
+// readRules reads rules whose matches differ: of several of a route with the same ones the first one applies.
+func (r *reader) readRules(items []document.Value) (rules []Rule) {
+	first := make(map[string]int)
+	for i, item := range items {
 		rule, ok := r.readRule(item, i)
 		if !ok {
 			continue
 		}
 		key := Key(rule.Matches)
-		if first, twice := seen[key]; twice {
-			item.Fault("join the two", "the matches are those of rules[%d]", first)
-			continue
+		switch at, twice := first[key]; {
+		case !twice:
+			first[key], rules = i, append(rules, rule)
+		case r.isRoute:
+			r.note(item, "an earlier rule has the same matches, so this one has no effect")
+		default:
+			item.Fault("join the two", "the matches are those of rules[%d]", at)
 		}
-		seen[key] = i
-		t.Rules = append(t.Rules, rule)
 	}
-	return t, known && len(t.Rules) > 0
+	return rules
 }
