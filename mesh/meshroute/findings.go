@@ -303,17 +303,20 @@ func (f *findings) onHeaders(side headeredit.Side, m *meshpolicy.HeaderModifier)
 	}
 }
 
-// reportsOnReferences are on rules that name services that do not exist, or subsets without endpoints.
+// reportsOnReferences are on rules that name services that do not exist, or subsets without endpoints. It looks only at what names such.
 func (m *Mesh) reportsOnReferences() []Report {
-	f := referenceFindings{mesh: m, missing: make(map[string][]int)}
-	for _, p := range m.policies.All {
-		for i := range p.To {
-			to := &p.To[i]
-			if name := to.TargetRef.Name; name != "" && m.service(name) == nil {
+	f := referenceFindings{missing: make(map[string][]int)}
+	for name, mention := range m.mentions.All {
+		f.name, f.service = name, m.service(name)
+		if f.service != nil && len(f.service.empty) == 0 {
+			continue
+		}
+		for _, to := range mention.from {
+			if to.TargetRef.Name != "" && m.service(to.TargetRef.Name) == nil {
 				continue // no requests go anywhere
 			}
-			for j := range to.Rules {
-				f.addRule(&to.Rules[j])
+			for i := range to.Rules {
+				f.addRule(&to.Rules[i])
 			}
 		}
 	}
@@ -330,9 +333,10 @@ func (m *Mesh) reportsOnReferences() []Report {
 	return f.reports
 }
 
-// referenceFindings are reports on references. missing has the indexes of those on a service that does not exist.
+// referenceFindings are reports on references to a name, and to others before it. missing has the indexes of those on a service that does not exist.
 type referenceFindings struct {
-	mesh    *Mesh
+	name    string
+	service *serviceResources
 	reports []Report
 	missing map[string][]int
 }
@@ -356,13 +360,15 @@ func (f *referenceFindings) addRule(r *meshpolicy.Rule) {
 // says what comes of it if the subset has no endpoints, "" for nothing.
 func (f *referenceFindings) add(rule *meshpolicy.Rule, field string, i int, ref *meshpolicy.BackendRef, s Severity, missing, empty string) {
 	var message string
-	r, line := f.mesh.service(ref.Name), 0
-	switch {
-	case r == nil:
+	line := 0
+	switch own := f.service; {
+	case ref.Name != f.name:
+		return
+	case own == nil:
 		f.missing[ref.Name] = append(f.missing[ref.Name], len(f.reports))
 		message = fmt.Sprintf("the mesh has no service %q; %s", ref.Name, missing)
-	case empty != "" && len(ref.Tags) > 0 && r.empty[ref.Subset().ID]:
-		tag, suggestion := r.service.lacking(ref.Tags)
+	case empty != "" && len(ref.Tags) > 0 && own.empty[ref.Subset().ID]:
+		tag, suggestion := own.service.lacking(ref.Tags)
 		line, s = ref.TagLines[tag], Warning
 		message = fmt.Sprintf("no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), empty, suggestion)
 	default:
