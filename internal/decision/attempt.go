@@ -20,11 +20,8 @@ type Attempt struct {
 	// Picked, if not nil, is called when the picker has found an endpoint for the attempt,
 	// again if gRPC picks for it again.
 	Picked func()
-	// Hedged reports that attempts of the RPC are under way at the same time, so that the failure to
-	// find an endpoint for one is its own, and the endpoint is that of the RPC only if it wins.
-	Hedged bool
 
-	// These are used if Hedged.
+	// These are not shared, as attempts may be under way at the same time.
 
 	failure atomic.Uint32 // see Extra.failure
 	host    atomic.Pointer[string]
@@ -34,18 +31,17 @@ type Attempt struct {
 }
 
 // SetHost is called by the picker with the addresses of the endpoint that it has found for an RPC
-// with a HostOverride.
+// with a HostOverride. It is that of the RPC once the attempt has won.
 func (d *Decision) SetHost(addresses *string) {
-	a := d.Attempt()
-	if a == nil || !a.Hedged {
-		d.Extra.HostOverride.SetHost(addresses)
+	if a := d.Attempt(); a != nil {
+		a.host.Store(addresses)
+		d.reportHost(a)
 		return
 	}
-	a.host.Store(addresses)
-	d.reportHost(a)
+	d.Extra.HostOverride.SetHost(addresses)
 }
 
-// Won is called when the RPC, which has several attempts under way, is decided to be this one.
+// Won is called when the RPC, which may have several attempts, is decided to be this one.
 func (d *Decision) Won() {
 	if a := d.Attempt(); a != nil {
 		a.won.Store(true)

@@ -170,10 +170,9 @@ func (d *Decision) Fail(why rpctrace.Reason) {
 	}
 }
 
-// failure returns where the failure of d is kept: attempts share it, unless they are hedged. There
-// is an Extra.
+// failure returns where the failure of d is kept. There is an Extra.
 func (d *Decision) failure() *atomic.Uint32 {
-	if a := d.Attempt(); a != nil && a.Hedged {
+	if a := d.Attempt(); a != nil {
 		return &a.failure
 	}
 	return &d.Extra.failure
@@ -223,9 +222,9 @@ func (d *Decision) SetMetadata(m *httpfilter.Metadata) {
 	}
 }
 
-// metadata returns where the metadata for d are kept: attempts share it, unless they are hedged. There is an Extra.
+// metadata returns where the metadata for d are kept. There is an Extra.
 func (d *Decision) metadata() *atomic.Pointer[httpfilter.Metadata] {
-	if a := d.Attempt(); a != nil && a.Hedged {
+	if a := d.Attempt(); a != nil {
 		return &a.metadata
 	}
 	return &d.Extra.metadata

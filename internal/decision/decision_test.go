@@ -112,19 +112,16 @@ func TestADecisionIsFoundInContextsDerivedFromIt(t *testing.T) {
 	}
 }
 
-// TestHostOfHedgedAttempts: the endpoint of an RPC is that of the attempt that wins, whenever the others
+// TestHostOfAttempts: the endpoint of an RPC is that of the attempt that wins, whenever the others
 // are picked for.
-func TestHostOfHedgedAttempts(t *testing.T) {
+func TestHostOfAttempts(t *testing.T) {
 	t.Parallel()
 	override := new(httpfilter.HostOverride)
 	d := &decision.Decision{Context: t.Context(), Extra: &decision.Extra{HostOverride: override}}
-	attempt := func(hedged bool) *decision.Decision {
-		one, a := d.ForAttempt()
-		a.Hedged = hedged
-		return one
-	}
-	first, second, late, retry := attempt(true), attempt(true), attempt(true), attempt(false)
-	hosts := []string{"first", "second", "late", "retry", "plain"}
+	first, _ := d.ForAttempt()
+	second, _ := d.ForAttempt()
+	late, _ := d.ForAttempt()
+	hosts := []string{"first", "second", "late", "plain"}
 	expect := func(when, want string) {
 		t.Helper()
 		if got := override.Host(); got != want {
@@ -140,9 +137,7 @@ func TestHostOfHedgedAttempts(t *testing.T) {
 	late.Won()
 	late.SetHost(&hosts[2])
 	expect("one has won before it was picked for", "late")
-	retry.SetHost(&hosts[3])
-	expect("a retry", "retry")
-	d.SetHost(&hosts[4])
+	d.SetHost(&hosts[3])
 	d.Won()
 	expect("no attempt of its own", "plain")
 	if first.Fail(rpctrace.MaxRetries); d.Dropped() || second.Dropped() || !first.Dropped() {
@@ -150,14 +145,12 @@ func TestHostOfHedgedAttempts(t *testing.T) {
 	}
 }
 
-// The metadata for filters are those of the cluster that was picked last, and each hedged attempt has its own: it may have been
+// The metadata for filters are those of the cluster that was picked last, and each attempt has its own: it may have been
 // routed elsewhere. Without any, nothing is kept.
 func TestMetadataOfThePickedCluster(t *testing.T) {
 	t.Parallel()
 	d := &decision.Decision{Context: t.Context(), Extra: new(decision.Extra)}
-	hedged, a := d.ForAttempt()
-	a.Hedged = true
-	retry, _ := d.ForAttempt()
+	attempt, _ := d.ForAttempt()
 	seen := func(d *decision.Decision) string {
 		ctx, cancel := context.WithCancel(d)
 		defer cancel()
@@ -170,18 +163,18 @@ func TestMetadataOfThePickedCluster(t *testing.T) {
 	}
 	expect := func(want ...string) {
 		t.Helper()
-		for i, one := range []*decision.Decision{d, retry, hedged, {Context: t.Context()}} {
+		for i, one := range []*decision.Decision{d, attempt, {Context: t.Context()}} {
 			if got := seen(one); got != want[i] {
 				t.Errorf("Decision %d: %q, want %q", i, got, want[i])
 			}
 		}
 	}
-	expect("", "", "", "")
+	expect("", "", "")
 	pick(d, "first")
-	expect("first", "first", "", "")
-	pick(hedged, "elsewhere")
-	pick(retry, "second")
-	expect("second", "second", "elsewhere", "")
+	expect("first", "", "")
+	pick(attempt, "elsewhere")
+	pick(d, "second")
+	expect("second", "elsewhere", "")
 	d.SetMetadata(new(httpfilter.Metadata))
-	expect("", "", "elsewhere", "")
+	expect("", "elsewhere", "")
 }

@@ -103,7 +103,6 @@ func (p *replay) add(a *attempt) {
 		ctx.Picked = t.start
 	}
 	if p.hedges {
-		ctx.Hedged = true
 		t.late = func() { p.late(a) }
 	}
 }
@@ -266,9 +265,9 @@ func (p *replay) endWith(err error) *attempt {
 // decideLocked makes a the RPC, and ends the other attempts.
 func (p *replay) decideLocked(a *attempt) {
 	p.winner, p.buffer = a, nil
+	a.decision.Won()
 	if p.hedges {
 		close(p.decided)
-		a.decision.Won()
 		for b := p.latest; b != nil; b = b.earlier {
 			if b != a {
 				b.finish(b.timer.error(codes.Canceled, "was given up for another one"))
