@@ -35,15 +35,10 @@ type call struct {
 	invoker   grpc.UnaryInvoker // unary RPCs
 	streaming *appStream        // streaming RPCs
 	rpc       httpfilter.RPC    // for the first filter
-	over      *ending           // when the RPC has ended; nil unless the route has mirrors
+	over      context.Context   // when the RPC has ended, by end; nil unless the route has mirrors
+	end       context.CancelFunc
 
 	first request // that the last filter makes of rpc
-}
-
-// ending is a context that ends by end.
-type ending struct {
-	context.Context
-	end context.CancelFunc
 }
 
 // newCall returns the call of an RPC, without its invoker or streamer. desc is nil for a
@@ -54,16 +49,15 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc, opts []grpc.CallOption
 	own := &c.rpc
 	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Authority, rpc.Cluster, desc, opts
 	if len(rpc.Route.Mirrors) > 0 {
-		c.over = new(ending)
-		c.over.Context, c.over.end = context.WithCancel(context.Background())
+		c.over, c.end = context.WithCancel(context.Background())
 	}
 	return c
 }
 
 // endMirrors has the mirrors of the RPC, which has ended, end soon.
 func (c *call) endMirrors() {
-	if c.over != nil {
-		c.over.end()
+	if c.end != nil {
+		c.end()
 	}
 }
 

@@ -143,20 +143,21 @@ func (p *replay) Header() (metadata.MD, error) { return p.settled().Header() }
 
 func (p *replay) Trailer() metadata.MD {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if a := p.currentLocked(); a != nil {
-		return a.Trailer()
+	a := p.currentLocked()
+	p.mu.Unlock()
+	if a == nil {
+		return nil
 	}
-	return nil
+	return a.Trailer()
 }
 
 // Context decides the RPC, as in gRPC.
 func (p *replay) Context() context.Context {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	a := p.begunLocked()
 	if p.winner == nil {
 		p.decideLocked(a)
 	}
+	p.mu.Unlock()
 	return a.Context()
 }
