@@ -27,7 +27,7 @@ import (
 func parseTLS(config jsondoc.Value) BuildCredentials {
 	o := config.Object(append(certfiles.Keys(), serverIDs)...)
 	files := certfiles.Read(o)
-	accepted := parseServerIDs(o.Field(serverIDs), files.SPIFFEBundleMap != "")
+	accepted := parseServerIDs(o.Field(serverIDs), !o.Field("spiffe_trust_bundle_map_file").Absent())
 	return func() (credentials.Bundle, func(), error) {
 		provider := certfiles.NewProvider(files)
 		return tlsBundle{creds: &reloadingTLS{provider: provider, certificate: "certificate_file " + files.Certificate, accepted: accepted}}, provider.Close, nil
