@@ -34,12 +34,11 @@
 // One mutex, XDSClient.mu, guards all state of a client, also that of the types of internal/ads,
 // which have no locks. It is never held while a watcher is called, a resource is decoded, or
 // anything is read or written, the log included: unlock writes the lines that were logged under it. The only
-// locks taken under it are the locks of the load stores. Load reports
-// and metrics (attachments) have locks of their own, which are not taken under it. A stream
-// calls its channel without any lock.
+// locks taken under it are the locks of the load stores. Metrics (attachments) have locks of their own, which are
+// not taken under it. A stream (stream.go) reads and writes without any lock.
 //
-// A stream has one goroutine that connects and reads, and one that writes while it is open; the
-// load reports to a server likewise; a client has one that calls the watchers, one after the other. Close
+// A stream has one goroutine that connects and reads, and one that writes while it is open; the load reports to a server
+// have one that waits for load, connects and writes, and one that reads; a client has one that calls the watchers, one after the other. Close
 // ends them all, after the last load reports, for which it waits a second at most.
 //
 // # What costs nothing

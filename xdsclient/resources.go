@@ -112,7 +112,7 @@ func (u *update) readParameters(it *item) {
 	}
 }
 
-// deliver hands a resource to all that it is for. It reports false, and does nothing, if the
+// deliver hands a resource to all that it is for. It reports false, and has the resource only enter its collections, if the
 // resource has to be examined first.
 func (u *update) deliver(it *item) bool {
 	switch {

@@ -64,7 +64,7 @@ func Parse(config json.RawMessage) (Config, error) {
 	return Read(v.Object(Keys()...)), found.Err()
 }
 
-// Read is Parse for a configuration that is a part of a document, whose errors it reports there.
+// Read reads a configuration that is a part of a document. It reports errors to the document.
 func Read(o jsondoc.Object) (c Config) {
 	c.CA = parsePath(o.Field("ca_certificate_file"))
 	c.SPIFFEBundleMap = parsePath(o.Field("spiffe_trust_bundle_map_file"))
@@ -92,7 +92,7 @@ func parsePath(v jsondoc.Value) string {
 	return path
 }
 
-// ParseDuration reads a positive duration as protobuf's JSON has it. absent is the one if there is none.
+// ParseDuration reads a positive duration as protobuf's JSON has it. If there is none, it returns absent.
 func ParseDuration(v jsondoc.Value, absent time.Duration) time.Duration {
 	if v.Absent() {
 		return absent

@@ -141,8 +141,8 @@ type Resource struct {
 // leads nowhere, and so does nil. It is safe for concurrent use.
 type Live struct{ balancer atomic.Pointer[Balancer] }
 
-// Balancer describes a cluster of a channel. It reports false if it does not have it, or if
-// ctx ends first.
+// Balancer describes a cluster of a channel. It reports false if it does not have the cluster or is
+// closed, or if ctx ends first.
 type Balancer func(ctx context.Context, name string) (Cluster, bool)
 
 // Serve makes b the one that is asked from now on.

@@ -251,7 +251,7 @@ func (o Object) Field(name string) Value {
 	return o.field(nil, name)
 }
 
-// Optional returns the value of a field that need not be there: absent if it is null.
+// Optional returns the value of a field that need not be there. A null counts as not there.
 func (o Object) Optional(name string) Value {
 	field := o.Field(name)
 	if field.Absent() {
@@ -287,7 +287,7 @@ func (v Value) Peek(name string) Value {
 }
 
 // Entries walks an object whose keys are names that the user chose. An entry has the
-// path `parent["name"]`. A value that is absent has none.
+// path `parent["name"]`. A value that is not there has none.
 func (v Value) Entries() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
 		if v.Present() && !v.IsObject() {
@@ -316,7 +316,7 @@ func (v Value) Items() []Value {
 	return v.Elements("a list")
 }
 
-// Elements reads a list, which is empty if it is absent. what describes it in the error.
+// Elements reads a list, which is empty if it is not there. what describes it in the error.
 func (v Value) Elements(what string) []Value {
 	if !v.IsList() {
 		if v.Present() {
