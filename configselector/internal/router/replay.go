@@ -113,6 +113,7 @@ func (p *replay) follow(a *attempt) {
 		answered := p.answered(a)
 		p.mu.Lock()
 		a.settled = true
+		p.changed.Broadcast() // before the delay of the next attempt
 		var next *attempt
 		switch {
 		case p.winner != nil:
@@ -121,7 +122,6 @@ func (p *replay) follow(a *attempt) {
 		default:
 			next = p.failedLocked(a)
 		}
-		p.changed.Broadcast()
 		p.mu.Unlock()
 		a = next
 	}
