@@ -256,7 +256,7 @@ func (p *replay) endLocked() {
 
 // endWith returns an attempt that ends with err, and otherwise like the one that failed last.
 func (p *replay) endWith(err error) *attempt {
-	a := &attempt{call: p.request.call, decision: &p.request.decision, settled: true, unopened: true, err: err}
+	a := &attempt{call: p.request.call, decision: p.failed.decision, settled: true, unopened: true, err: err}
 	a.ClientStream = httpfilter.EndedStream(p.failed.Context(), err, p.failed.Trailer())
 	a.once.Do(func() {}) // It has ended.
 	return a
