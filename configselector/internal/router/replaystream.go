@@ -37,6 +37,14 @@ type unaryReplay struct {
 	p replay
 }
 
+// Context is that of the request until RecvMsg has made the RPC: the first attempt's may end before.
+func (u *unaryReplay) Context() context.Context {
+	if u.p.reply == nil {
+		return u.p.request.decision.Context
+	}
+	return u.ClientStream.Context()
+}
+
 func (u *unaryReplay) RecvMsg(m any) error {
 	p := &u.p
 	if p.reply != nil {
