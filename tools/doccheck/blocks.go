@@ -9,7 +9,7 @@ import (
 
 var (
 	// block is a code block, with the comments that are for it.
-	block  = regexp.MustCompile("(?ms)((?:^<!-- doc:[^\n]*\n\\s*)*)^```(\\S*)[^\\S\n]*\n(.*?)(^```$|\\z)")
+	block  = regexp.MustCompile("(?ms)((?:^<!-- doc:[^\n]*\n\\s*)*)^```[ \t]*([^\\s`]*)[^\n`]*\n(.*?)(^```$|\\z)")
 	marker = regexp.MustCompile(`(?m)^<!-- doc:(?: (\S+?),? (.+) -->|.*)$`)
 	// typed is what a reader types of a console.
 	typed = regexp.MustCompile(`(?m)^[$>] (.*)$`)

@@ -48,7 +48,7 @@ func TestACommandThatFailsIsReported(t *testing.T) {
 		"in between":    {"```sh\nfalse\necho after\n```", "exit status 1"},
 		"in a pipe":     {"```sh\nfalse | cat\n```", "exit status 1"},
 		"unknown name":  {"```sh\necho $NO_SUCH_NAME\n```", "NO_SUCH_NAME"},
-		"where it is":   {"\n\n```sh\nfalse\n```", "page.md:3"},
+		"where it is":   {"\n\n``` sh of a title\nfalse\n```", "page.md:3"},
 		"it never ends": {"```sh\nsleep 100\n```", "deadline"},
 	} {
 		t.Run(name, func(t *testing.T) {

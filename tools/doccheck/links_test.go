@@ -23,7 +23,7 @@ func TestLinks(t *testing.T) {
 		"# Here",
 		"[a](other.md), [b](other.md#a-title), [c](#here), [d](data.json), [e](.), [f](https://example.com/none#x)",
 		"[g](other.md#beside-grpc-gos-own-xds) [h](other.md#twice-1) [i](other.md#old)",
-		"```", "[code](none.md)", "```",
+		"```go of a title", "[code](none.md)", "```",
 		"[j](none.md) and [k](other.md#no-heading)",
 		"[l](#there)",
 	}, "\n"))
