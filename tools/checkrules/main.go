@@ -37,7 +37,12 @@ func main() {
 	write := flag.Bool("write", false, "search for counterexamples, and write them as transcripts")
 	flag.Parse()
 	wanted, failed := regexp.MustCompile(*only), 0
-	for _, of := range line.FindAllStringSubmatch(table, -1) {
+	rules := line.FindAllStringSubmatch(table, -1)
+	if n := strings.Count(table, "\nrule "); n != len(rules) {
+		fmt.Printf("rules.txt has %d rules, of which %d can be read\n", n, len(rules))
+		os.Exit(1)
+	}
+	for _, of := range rules {
 		r := rule{of[1], of[2], of[3], of[4], of[5], of[6]}
 		if !wanted.MatchString(r.name) {
 			continue
