@@ -17,7 +17,7 @@ type Cluster struct {
 	localities []*Locality
 }
 
-// account has what is counted of one Key. Store.mu guards it, but for what which points to.
+// account has what is counted of one Key. Store.mu guards it, but for which, which RPCs read.
 type account struct {
 	// since is when the next Report begins.
 	since time.Time

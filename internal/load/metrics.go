@@ -1,6 +1,7 @@
 package load
 
 import (
+	"strings"
 	"sync"
 
 	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
@@ -47,10 +48,21 @@ func (m *metrics) add(r *orcapb.OrcaLoadReport, which Metrics) {
 	if which[Application] {
 		m.sums.Application = m.sums.Application.plus(Metric{1, r.GetApplicationUtilization()})
 	}
-	all := which[NamedMetrics+"*"]
-	for name, value := range r.GetNamedMetrics() {
-		if all || which[NamedMetrics+name] {
+	named := r.GetNamedMetrics()
+	switch {
+	case len(named) == 0:
+		return
+	case which[NamedMetrics+"*"]:
+		for name, value := range named {
 			m.sums.addNamed(name, Metric{1, value})
+		}
+		return
+	}
+	for selected := range which { // the control plane's names, not those that a backend may invent
+		if name, ok := strings.CutPrefix(selected, NamedMetrics); ok {
+			if value, sent := named[name]; sent {
+				m.sums.addNamed(name, Metric{1, value})
+			}
 		}
 	}
 }

@@ -135,16 +135,19 @@ func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
 }
 
 func TestCountingAllocatesNothing(t *testing.T) {
-	s := load.NewStore(nil)
-	c := s.Use(blue, &load.Metrics{load.CPU: true, "named_metrics.*": true})
-	l, d := in(c), c.Drops("lb")
-	info := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
-	if n := testing.AllocsPerRun(1000, func() {
-		l.Start()
-		l.End(info)
-		d.Count()
-	}); n != 0 {
-		t.Errorf("an RPC makes %v allocations", n)
+	const metric = "a metric with a long name"
+	for _, selected := range []string{"*", metric} {
+		s := load.NewStore(nil)
+		c := s.Use(blue, &load.Metrics{load.CPU: true, load.NamedMetrics + selected: true})
+		l, d := in(c), c.Drops("lb")
+		info := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{metric: 3}})
+		if n := testing.AllocsPerRun(1000, func() {
+			l.Start()
+			l.End(info)
+			d.Count()
+		}); n != 0 {
+			t.Errorf("an RPC makes %v allocations while %q is selected", n, selected)
+		}
 	}
 }
 
