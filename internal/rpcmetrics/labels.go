@@ -38,14 +38,15 @@ func (s *labelSets) get(l labels) *labels {
 	defer s.mu.Unlock()
 	now := make(map[labels]*labels)
 	if before := s.shared.Load(); before != nil {
+		if found := (*before)[l]; found != nil || len(*before) >= maxLabelSets {
+			return found // Another RPC was first: those that waited for it must not copy the map, too.
+		}
 		now = maps.Clone(*before)
 	}
-	if now[l] == nil && len(now) < maxLabelSets {
-		kept := l // l itself stays on the stack
-		now[l] = &kept
-		s.shared.Store(&now)
-	}
-	return now[l]
+	kept := l // l itself stays on the stack
+	now[l] = &kept
+	s.shared.Store(&now)
+	return &kept
 }
 
 // labels returns the labels for an RPC of the channel.
