@@ -377,6 +377,9 @@ func (c *Conn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	p := c.registry.Pool
 	p.mu.Lock()
 	defer p.unlock()
+	if c.user == nil || c.connectivity() != connectivity.Ready {
+		listener = nil // The policy has ended its use, or is about to hear of the other state.
+	}
 	c.listenLocked(listener)
 	c.checkLocked(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
 	c.reportHealthLocked()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -51,6 +52,30 @@ func TestUpdateCostsTheChange(t *testing.T) {
 	if n := testing.AllocsPerRun(10, update); n > 10 {
 		t.Errorf("an update makes %v allocations, want 10 at most", n)
 	}
+}
+
+// A policy that asks for the health of a connection after that has been lost, as it has not heard of that yet, is not told that it is READY:
+// gRPC's SubConns are as lenient.
+func TestHealthOfAConnectionThatWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bed := lbtest.NewBed(t)
+		c, err := bed.Env.Endpoints.Open(new(conns.User), []resolver.Address{{Addr: "a"}}, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
+		xdstest.NoError(t, err)
+		told := 0
+		ask := func() int {
+			c.RegisterHealthListener(func(balancer.SubConnState) { told++ })
+			synctest.Wait()
+			return told
+		}
+		c.Connect()
+		synctest.Wait()
+		xdstest.Equal(t, "reports while it is READY", 1, ask())
+		bed.CC.Set("a", lbtest.Refused)
+		synctest.Wait()
+		xdstest.Equal(t, "reports after it was lost", 1, ask())
+		c.Shutdown()
+		synctest.Wait()
+	})
 }
 
 // With concurrent use, each connection is closed by its policy or by the Registry, RPCs
