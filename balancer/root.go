@@ -107,7 +107,7 @@ func (r *root) Close() {
 		for _, c := range r.clusters.All {
 			c.close()
 		}
-		for _, users := range r.targets { // Closed plugins do not end that on a closed loop.
+		for _, users := range r.targets { // Closed plugins do not end their subscriptions on a closed loop.
 			for _, user := range users {
 				user.release()
 			}

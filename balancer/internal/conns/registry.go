@@ -166,7 +166,7 @@ func (r *Registry) forgetLocked(rec *Record) {
 	}
 }
 
-// Update replaces the configuration. It allocates only for what differs from the one
+// Update replaces the configuration. It allocates for each locality, and for the endpoints that differ from those
 // before.
 func (r *Registry) Update(c Config) {
 	ids := make([]load.LocalityID, len(c.Localities))
