@@ -3,8 +3,8 @@ package matching
 import "slices"
 
 // Table finds routes by method. Routes for the same path, or the same prefix, form a list; so do all others, which
-// go by a regular expression or ignore case. The route of an RPC is the first of those that match in the few lists that its
-// method belongs to. The lists only narrow the choice: Route.MatchesPath decides. A Table is immutable.
+// go by a regular expression, ignore case, or are the only one. The route of an RPC is the first of those that match in
+// the few lists that its method belongs to. The lists only narrow the choice: Route.MatchesPath decides. A Table is immutable.
 type Table struct {
 	routes Routes
 	next   []int32 // links the routes of a list, in ascending order
@@ -26,11 +26,14 @@ type Routes interface {
 
 // Compile makes t the Table of routes. It is called once.
 func (t *Table) Compile(routes Routes) {
-	t.routes, t.next, t.lists, t.others = routes, make([]int32, routes.Len()), make(map[string]heads, routes.Len()), None
+	t.routes, t.next, t.others = routes, make([]int32, routes.Len()), None
+	if len(t.next) > 1 { // Many virtual hosts have one route. A map for it would take 256 bytes.
+		t.lists = make(map[string]heads, len(t.next))
+	}
 	// From the last to the first, so that lists come out in order.
 	for i := int32(len(t.next)) - 1; i >= 0; i-- {
 		m := t.at(i)
-		if m.CaseInsensitive || m.PathKind == PathRegex {
+		if t.lists == nil || m.CaseInsensitive || m.PathKind == PathRegex {
 			t.next[i], t.others = t.others, i
 			continue
 		}
