@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	xdscorepb "github.com/cncf/xds/go/xds/core/v3"
 	matcherpb "github.com/cncf/xds/go/xds/type/matcher/v3"
@@ -33,32 +34,36 @@ const (
 )
 
 // Tree is a valid Matcher. It is immutable.
-type Tree[A any] struct {
-	find     finder[A]
-	metadata bool // a condition depends on the RPC's metadata
-}
+type Tree[A any] struct{ find finder[A] }
 
 // Match returns the action for an RPC with the outgoing context ctx. ok is false if the tree has none for it.
 func (t *Tree[A]) Match(ctx context.Context, rpc *httpfilter.RPC) (action A, ok bool) {
-	s := subject{ctx, rpc, (&matching.RPC{Method: rpc.Method, Authority: rpc.Authority, Context: ctx}).Headers()}
-	if t.metadata {
-		s.headers.All("") // reads the metadata once, for all copies of s
-	}
+	s := subjects.Get().(*subject)
+	defer s.put()
+	*s = subject{ctx, rpc, (&matching.RPC{Method: rpc.Method, Authority: rpc.Authority, Context: ctx}).Headers()}
 	return t.find(s)
 }
 
-// subject is an RPC, whose headers are as routes see them (gRFC A28). It is copied, so that it needs no heap.
+// subject is an RPC, whose headers are as routes see them (gRFC A28): its metadata is copied for the first condition that needs it.
 type subject struct {
 	ctx     context.Context
 	rpc     *httpfilter.RPC
 	headers matching.Headers
 }
 
+// subjects has those that no RPC uses, as finders and conditions would have each RPC allocate one.
+var subjects = sync.Pool{New: func() any { return new(subject) }}
+
+func (s *subject) put() {
+	*s = subject{}
+	subjects.Put(s)
+}
+
 // finder looks for an action. A tree below that has none is as if it had not been reached.
-type finder[A any] func(subject) (action A, ok bool)
+type finder[A any] func(*subject) (action A, ok bool)
 
 // condition is what a predicate asks for.
-type condition func(subject) bool
+type condition func(*subject) bool
 
 // Predicate is a condition on an RPC with the outgoing context ctx. It is called concurrently.
 type Predicate func(ctx context.Context, rpc *httpfilter.RPC) bool
@@ -75,15 +80,13 @@ func Parse[A any](
 	at *faults.Path, pb *matcherpb.Matcher, action func(*faults.Path, *xdscorepb.TypedExtensionConfig) A, wrong *faults.Faults,
 ) *Tree[A] {
 	p := parser[A]{Faults: wrong, action: action}
-	find := p.tree(at, pb, 1)
-	return &Tree[A]{find, p.metadata}
+	return &Tree[A]{p.tree(at, pb, 1)}
 }
 
 type parser[A any] struct {
 	*faults.Faults
 	action            func(*faults.Path, *xdscorepb.TypedExtensionConfig) A
 	predicates, regex int // so far
-	metadata          bool
 }
 
 func (p *parser[A]) tree(at *faults.Path, pb *matcherpb.Matcher, depth int) finder[A] {
@@ -101,7 +104,7 @@ func (p *parser[A]) tree(at *faults.Path, pb *matcherpb.Matcher, depth int) find
 		for i, m := range kind.MatcherList.GetMatchers() {
 			at := at.Item("matchers", i)
 			holds, then := p.predicate(at.Field("predicate"), m.GetPredicate()), p.onMatch(at.Field("on_match"), m.GetOnMatch(), depth)
-			finders = append(finders, func(s subject) (action A, ok bool) {
+			finders = append(finders, func(s *subject) (action A, ok bool) {
 				if holds(s) {
 					return then(s)
 				}
@@ -116,7 +119,7 @@ func (p *parser[A]) tree(at *faults.Path, pb *matcherpb.Matcher, depth int) find
 	if pb.GetOnNoMatch() != nil {
 		finders = append(finders, p.onMatch(at.Field("on_no_match"), pb.GetOnNoMatch(), depth))
 	}
-	return func(s subject) (action A, ok bool) {
+	return func(s *subject) (action A, ok bool) {
 		for _, find := range finders {
 			if action, ok = find(s); ok {
 				break
@@ -135,7 +138,7 @@ func (p *parser[A]) onMatch(at *faults.Path, pb *matcherpb.Matcher_OnMatch, dept
 		return p.tree(at.Field("matcher"), kind.Matcher, depth+1)
 	case *matcherpb.Matcher_OnMatch_Action:
 		action := p.action(at.Field("action"), kind.Action)
-		return func(subject) (A, bool) { return action, true }
+		return func(*subject) (A, bool) { return action, true }
 	default:
 		p.Addf(at, "matcher or action must be set")
 		return nil
@@ -150,7 +153,7 @@ func (p *parser[A]) maps(at *faults.Path, pb *matcherpb.Matcher_MatcherTree, dep
 	switch kind := pb.GetTreeType().(type) {
 	case *matcherpb.Matcher_MatcherTree_ExactMatchMap:
 		entries := p.entries(at.Field("exact_match_map"), kind.ExactMatchMap, depth)
-		return func(s subject) (action A, ok bool) {
+		return func(s *subject) (action A, ok bool) {
 			value, present := s.headers.Get(header)
 			if then := entries[value]; present && then != nil {
 				return then(s)
@@ -161,7 +164,7 @@ func (p *parser[A]) maps(at *faults.Path, pb *matcherpb.Matcher_MatcherTree, dep
 		entries := p.entries(at.Field("prefix_match_map"), kind.PrefixMatchMap, depth)
 		prefixes := slices.SortedFunc(maps.Keys(entries), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 		lengths := slices.CompactFunc(prefixes, func(a, b string) bool { return len(a) == len(b) })
-		return func(s subject) (action A, ok bool) {
+		return func(s *subject) (action A, ok bool) {
 			value, present := s.headers.Get(header)
 			for _, longest := range lengths {
 				if !present || len(longest) > len(value) {
@@ -217,7 +220,7 @@ func (p *parser[A]) predicate(at *faults.Path, pb *matcherpb.Matcher_MatcherList
 
 // anyOf holds if any of the operands holds, or does not.
 func anyOf(operands []condition, hold bool) condition {
-	return func(s subject) bool {
+	return func(s *subject) bool {
 		for _, holds := range operands {
 			if holds(s) == hold {
 				return true
@@ -227,7 +230,7 @@ func anyOf(operands []condition, hold bool) condition {
 	}
 }
 
-func not(holds condition) condition { return func(s subject) bool { return !holds(s) } }
+func not(holds condition) condition { return func(s *subject) bool { return !holds(s) } }
 
 func (p *parser[A]) operands(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Predicate_PredicateList) []condition {
 	if n := len(pb.GetPredicate()); n < 2 {
@@ -248,7 +251,7 @@ func (p *parser[A]) single(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Pr
 			p.Addf(at, "value_match needs an input that is a string")
 		}
 		want := p.value(at.Field("value_match"), kind.ValueMatch)
-		return func(s subject) bool {
+		return func(s *subject) bool {
 			value, present := s.headers.Get(header)
 			return present && want.Matches(value)
 		}
@@ -257,7 +260,7 @@ func (p *parser[A]) single(at *faults.Path, pb *matcherpb.Matcher_MatcherList_Pr
 			p.Addf(at, "custom_match needs the input xds.type.matcher.v3.HttpAttributesCelMatchInput")
 		}
 		holds := p.custom(at.Field("custom_match").Field("typed_config"), kind.CustomMatch)
-		return func(s subject) bool { return holds(s.ctx, s.rpc) }
+		return func(s *subject) bool { return holds(s.ctx, s.rpc) }
 	default:
 		p.Addf(at, "value_match or custom_match must be set")
 		return nil
@@ -286,7 +289,6 @@ func (p *parser[A]) input(at *faults.Path, pb *xdscorepb.TypedExtensionConfig) (
 		p.Addf(at.Field("header_name"), "%s %s", faults.Quote(header), why)
 		return "", false
 	}
-	p.metadata = p.metadata || header[0] != ':'
 	return header, true
 }
 
