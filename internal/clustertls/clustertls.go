@@ -138,7 +138,7 @@ type Bundle struct {
 	// are used.
 	identity, roots *source
 	// outdated says that the connections end with the Bundle. gRPC leaves one open as long as it has streams, which may be for ever,
-	// although the SubConn has been shut down. ended is done when they have.
+	// although the SubConn has been shut down. ended is done once they have to end.
 	outdated atomic.Bool
 	ended    context.Context
 	end      context.CancelFunc
