@@ -102,9 +102,10 @@ func localityOf(o document.Object) meshroute.Locality {
 // readAddress reads host:port. An address has one form, however it is written: it identifies endpoints, and
 // servers name their Listener by it. Service.Check has the error of a text that is none.
 func readAddress(v document.Value) string {
-	host, port, err := meshroute.ParseAddress(v.Text())
+	text := v.Text()
+	host, port, err := meshroute.ParseAddress(text)
 	if err != nil {
-		return v.Text()
+		return text
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 }
