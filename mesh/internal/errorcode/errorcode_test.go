@@ -82,7 +82,7 @@ func TestEveryErrorHasACode(t *testing.T) {
 		"a: expected a list, found nothing":                                            "D0207",
 		"name and labels both name the service; keep one of the two":                   "D0209",
 		"a: the name in the document is twice as long":                                 "D0299",
-		"the document is an xDS resource without kind; write kind: Resource":           "D0202",
+		"the document has no kind; add kind, which can be Service":                     "D0202",
 		"outlierDetection: clients would reject it: max_ejection_percent is above 100": "D0303",
 		"": "D0299",
 	} {
