@@ -252,12 +252,14 @@ func (b *builder) service(s *Service, old *serviceResources) (*serviceResources,
 	return r, nil
 }
 
-// compileDestinations looks only at names whose services have changed, or of which other policies are; if a service came or went, also at those
-// whose policies send requests there; and if the policies for all services are others, or some of these send requests there, at all.
+// compileDestinations looks only at names whose services have changed, or that other policies mention; if a service came or went, also at names
+// whose policies send requests to it; and at all names, if the policies for all services are others, or if one of these sends requests to it.
 func (b *builder) compileDestinations() {
 	m, before := b.mesh, b.previous
 	names := make(map[string]bool) // false says that only the settings of the service may be others
-	m.mentions.Diff(before.mentions, func(name string, _, _ *mention, _, _ bool) { names[name] = true })
+	m.mentions.Diff(before.mentions, func(name string, _, _ *mention, _, _ bool) {
+		names[name] = m.service(name) == nil || !slices.Equal(m.mention(name).to, before.mention(name).to)
+	})
 	m.services.Diff(before.services, func(name string, _, _ *serviceResources, had, has bool) {
 		if names[name] = names[name] || had != has; had == has {
 			return

@@ -92,6 +92,11 @@ func TestBuild_ReusesUnchangedResources(t *testing.T) {
 			t.Errorf("%s %s was rebuilt", r.TypeURL, r.Name)
 		}
 	}
+
+	in.Policies[1] = policytest.New("other", TargetRef{}, policytest.To("s2", meshpolicy.Rule{Matches: policytest.On(policytest.Prefix("/x")), BackendRefs: policytest.Send("s3")}))
+	if fifth := mustBuild(t, in, fourth); fifth.destination("s2") == fourth.destination("s2") || fifth.destination("s3") != fourth.destination("s3") {
+		t.Error("another policy for s2 did not rebuild the routes to s2, or those to s3, which it sends requests to")
+	}
 }
 
 // TP2, "Migrating From Node Metadata".
