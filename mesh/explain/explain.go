@@ -63,7 +63,7 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 type explainer struct {
 	source         *Source
 	implementation implementation
-	// index has copies of the resources of the source, which decode completes.
+	// index has copies of the resources of the source, which decode completes. Of several of one name the one in use that is latest is the first.
 	index map[resourceKey][]*Resource
 
 	out     *Explanation
@@ -101,7 +101,11 @@ func begin(s *Source, request Request) (*explainer, error) {
 	}
 	for _, r := range s.Resources {
 		key, own := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}, *r
-		e.index[key] = append(e.index[key], &own)
+		all := append(e.index[key], &own)
+		if best := all[0]; best.Raw == nil && r.Raw != nil || (best.Raw == nil) == (r.Raw == nil) && r.Updated.After(best.Updated) {
+			all[0], all[len(all)-1] = &own, best
+		}
+		e.index[key] = all
 	}
 	if s.State != nil {
 		out.Client.Servers = s.State.Servers

@@ -83,18 +83,16 @@ var types = map[string]*xdsclient.ResourceType{
 // resourceKey identifies a resource by its type and its canonical name.
 type resourceKey struct{ typeURL, name string }
 
-// findResource returns the resource of a name, or nil: of several the one in use that is latest.
-func (e *explainer) findResource(typeURL, name string) (best *Resource) {
+// findResource returns the resource of a name, or nil.
+func (e *explainer) findResource(typeURL, name string) *Resource {
 	all := e.index[resourceKey{typeURL, xdsname.Canonical(name)}]
-	for _, r := range all {
-		if best == nil || best.Raw == nil && r.Raw != nil || (best.Raw == nil) == (r.Raw == nil) && r.Updated.After(best.Updated) {
-			best = r
-		}
+	if len(all) == 0 {
+		return nil
 	}
 	if len(all) > 1 {
 		e.note("the client has %d entries for %s %q: this is the latest that it uses", len(all), types[typeURL].Name, name)
 	}
-	return best
+	return all[0]
 }
 
 // decode decodes a resource in use as the client reads it, once.
