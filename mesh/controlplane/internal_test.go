@@ -206,3 +206,19 @@ func checkAsk(t *testing.T, table *table, key nameKey, a *ask) {
 		t.Fatalf("%s: %+v with %v has %+v, want %+v", table.typeURL, key, a.constraints, a.choice, want)
 	}
 }
+
+// Clients that hold Store.mu one after the other do not hold up an update for each of its names.
+func TestUpdateCollectsWithoutTheLock(t *testing.T) {
+	t.Parallel()
+	s := NewStore()
+	_, err := s.Update(func(tx *Tx) {
+		tx.Delete(typeurl.RouteConfiguration, "x")
+		tx.SetNamed("a", nil, &routepb.RouteConfiguration{Name: "a"})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		tx.SetNamed("b", nil, &routepb.RouteConfiguration{Name: "b"})
+	})
+	if err != nil || s.Get(typeurl.RouteConfiguration, "b") == nil {
+		t.Errorf("the update of a and b: %v", err)
+	}
+}

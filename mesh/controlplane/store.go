@@ -58,7 +58,7 @@ func NewStore() *Store {
 func (s *Store) Update(f func(tx *Tx)) (uint64, error) {
 	s.updates.Lock()
 	defer s.updates.Unlock()
-	tx := &Tx{store: s, changes: map[slotKey]*slot{}, answers: map[*Demand]*entry{}}
+	tx := &Tx{store: s, stored: map[string]map[nameKey]*slot{}, changes: map[slotKey]*slot{}, answers: map[*Demand]*entry{}}
 	f(tx)
 	if len(tx.errs) > 0 {
 		return s.Version(), fmt.Errorf("store update: %w", errors.Join(tx.errs...))

@@ -17,6 +17,8 @@ import (
 // goroutine.
 type Tx struct {
 	store *Store
+	// stored are the slots of types that are changed.
+	stored map[string]map[nameKey]*slot
 	// changes are what is to be stored under the names that are changed.
 	changes map[slotKey]*slot
 	// answers are those to demands; nil for a resource that does not exist.
@@ -268,10 +270,23 @@ func (tx *Tx) DeleteAll(typeURL string) {
 func (tx *Tx) draft(typeURL string, key nameKey) *slot {
 	s := tx.changes[slotKey{typeURL, key}]
 	if s == nil {
-		s = tx.store.slot(typeURL, key).clone()
+		s = tx.slots(typeURL)[key].clone()
 		tx.changes[slotKey{typeURL, key}] = s
 	}
 	return s
+}
+
+// slots returns the slots of a type, which are read without Store.mu: only updates change them. It takes Store.mu once for a type, as that
+// may be held by one client after the other.
+func (tx *Tx) slots(typeURL string) map[nameKey]*slot {
+	slots, ok := tx.stored[typeURL]
+	if !ok {
+		tx.store.mu.RLock()
+		slots = tx.store.present(typeURL).slots
+		tx.store.mu.RUnlock()
+		tx.stored[typeURL] = slots
+	}
+	return slots
 }
 
 // replace replaces all variants by e, which may be nil.
