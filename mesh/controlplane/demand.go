@@ -287,7 +287,9 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 	d.answer = e
 	d.ask.table.version = version
 	if d.sub != nil {
-		d.notify(d.sub, old)
+		if d.live() { // else the client has left, of which the source is yet to be notified
+			d.notify(d.sub, old)
+		}
 		return true
 	}
 	for sub := range d.ask.subscriptions() {
