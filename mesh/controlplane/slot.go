@@ -98,6 +98,10 @@ func (s *slot) changes(old *slot) (changes []variantChange) {
 		was = old.entries
 	}
 	for i, now := range s.entries {
+		if len(was) > 0 && was[0] == now { // as most are, of many: their keys need not be compared
+			was = was[1:]
+			continue
+		}
 		for len(was) > 0 && was[0].key() < now.key() {
 			changes, was = append(changes, variantChange{old: was[0]}), was[1:]
 		}
