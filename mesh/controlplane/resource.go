@@ -116,6 +116,9 @@ func read(m *discoverypb.Resource) (*Resource, error) {
 	for d := range r.wrapped {
 		r.wrapped[d] = sync.OnceValue(func() *anypb.Any { return packedEnvelope(r.message(r.name, addressing(d))) })
 	}
+	if p.IsZero() { // the envelopes are equal
+		r.wrapped[byLocators] = r.wrapped[byNames]
+	}
 	return r, nil
 }
 
