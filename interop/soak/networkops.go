@@ -3,6 +3,8 @@ package soak
 import (
 	"slices"
 	"time"
+
+	"google.golang.org/grpc/codes"
 )
 
 const (
@@ -121,6 +123,7 @@ func (r *run) restartClient() bool {
 // clients without constraints, if there is no valid DPDS resource.
 func (r *run) moves(who client) bool {
 	live := r.history.live()
-	return who.dpds != noDPDS && (slices.ContainsFunc(live, func(c *config) bool { return c.dpds[who.dpds.resource()] != dpdsServed }) ||
-		slices.ContainsFunc(lanedTypes, func(typeURL string) bool { return len(lanesOf(live, who, typeURL)) > 1 }))
+	return who.dpds != noDPDS && (slices.ContainsFunc(live, func(c *config) bool {
+		return c.dpds[who.dpds.resource()] != dpdsServed || c.handouts[who.name].instead != codes.OK
+	}) || slices.ContainsFunc(lanedTypes, func(typeURL string) bool { return len(lanesOf(live, who, typeURL)) > 1 }))
 }
