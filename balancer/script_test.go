@@ -80,7 +80,7 @@ import (
 //	labels-of a                those of the open connections to a
 //	loads                      which load stores are in use, and what they report
 //	metrics PREFIX             those that were recorded
-//	subscriptions              those of the plugins
+//	subscriptions              the clusters that plugins are subscribed to
 //	watches a                  the services that open health checks of a ask for, and the number of all
 //	why                        what diagnostics say of the cluster
 //	uses                       what they say of its priorities, or of the clusters under it

@@ -46,7 +46,7 @@ func (a *action) String() string {
 	return fmt.Sprintf("%s: filters %s", a.place, strings.Join(names, ", "))
 }
 
-// parser reads a configuration or an override, whose tree replaces that of the configuration.
+// parser reads a configuration or an override. The tree of an override replaces the tree of the configuration.
 type parser struct {
 	*faults.Faults
 	nested httpfilter.NestedParser

@@ -170,13 +170,13 @@ func key(name string) string { return strings.ToLower(dns.Fqdn(name)) }
 func (s *Server) serve(w dns.ResponseWriter, query *dns.Msg) {
 	q := query.Question[0]
 	network := w.LocalAddr().Network()
-	var fault Handler
+	var other Handler // in place of the answer
 	s.state.Change(func() {
 		s.queries = append(s.queries, Query{Name: key(q.Name), Type: q.Qtype, Network: network})
-		fault = s.faults[key(q.Name)]
+		other = s.faults[key(q.Name)]
 	})
-	if fault != nil {
-		fault(w, query)
+	if other != nil {
+		other(w, query)
 		return
 	}
 	answer, size := s.Answer(query), dns.MaxMsgSize

@@ -81,8 +81,8 @@ func (l *Loop) closed() bool {
 	}
 }
 
-// work settles after what was queued when it began, not when the queue is empty: a steady
-// stream of functions must not put it off.
+// work calls the queued functions in batches and settles after each batch, not when the queue is empty: a steady
+// stream of functions must not put off the settling.
 func (l *Loop) work() {
 	for batch := l.take(); len(batch) > 0; batch = l.take() {
 		for i, fn := range batch {

@@ -22,8 +22,8 @@ import (
 // hedge_on_per_try_timeout). Response headers decide, and so do more messages than the buffer holds. Hedges begin when the
 // request is complete, so that the application sends on one stream.
 //
-// Each attempt has a goroutine that follows it, until it is answered or has failed, and then begins the next one. This file has
-// the attempts, replaystream.go what the application sees of them.
+// Each attempt has a goroutine that follows it, until the attempt is answered or has failed, and then begins the next
+// attempt. This file has the attempts; replaystream.go has the stream that the application uses.
 //
 //	attempt 0 ends UNAVAILABLE   → its goroutine begins attempt 1 after the backoff
 //	attempt 1 is late            → another goroutine begins attempt 2 after the backoff, 1 goes on
@@ -178,9 +178,9 @@ func (p *replay) late(a *attempt) {
 	p.follow(hedge)
 }
 
-// launchLocked begins another attempt, unless the policy says that there is none, after a delay, during which p.mu is not held. It
-// returns nil if the RPC has been decided, or its context has ended. cause and trailer are those of the attempt before, or nil if
-// that goes on.
+// launchLocked begins another attempt after a delay, during which p.mu is not held. launchLocked returns nil if the policy allows
+// no further attempt, the RPC has been decided or the context of the RPC has ended. cause and trailer are the error and the trailer
+// of the attempt before, or nil if that attempt goes on.
 func (p *replay) launchLocked(cause error, trailer metadata.MD) (a *attempt) {
 	if !p.fits() || !p.retry.decideRetry(trailer) {
 		return nil

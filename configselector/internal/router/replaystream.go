@@ -37,7 +37,7 @@ type unaryReplay struct {
 	p replay
 }
 
-// Context is that of the request until RecvMsg has made the RPC: the first attempt's may end before.
+// Context returns the context of the request until RecvMsg has made the RPC: the context of the first attempt may end before.
 func (u *unaryReplay) Context() context.Context {
 	if u.p.reply == nil {
 		return u.p.request.decision.Context

@@ -32,7 +32,8 @@ type tryTimer struct {
 // tryEnded is why the context of an attempt has ended: the error that the attempt ends with.
 type tryEnded struct{ error }
 
-// next returns the timeout that passes next if nothing is received from now on, and what it says of the attempt; 0: none.
+// next returns the timeout that passes next if nothing is received from now on, 0 if there is none, and the words for an attempt
+// that the timeout ends.
 func (t *tryTimer) next() (d time.Duration, said string) {
 	whole, idle := t.policy.PerTryTimeout, t.policy.PerTryIdleTimeout
 	if whole > 0 && !t.answered && (idle <= 0 || whole <= idle) {

@@ -61,8 +61,8 @@ func (f *File) read(doc document.Value) {
 		if !fine() {
 			return
 		}
-		for _, fault := range s.Check() {
-			doc.FaultAt(fault.Path, fault.Problem)
+		for _, e := range s.Check() {
+			doc.FaultAt(e.Path, e.Problem)
 		}
 		if fine() {
 			f.content.Services = append(f.content.Services, s)
