@@ -287,7 +287,7 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 	d.answer = e
 	d.ask.table.version = version
 	if d.sub != nil {
-		if d.live() { // else the client has left, of which the source is yet to be notified
+		if d.live() { // else the client has left, and the source has not been notified yet
 			d.notify(d.sub, old)
 		}
 		return true

@@ -45,8 +45,8 @@ func (e *entry) sameBytes(o *entry) bool {
 	}
 }
 
-// sameVersion reports whether a client that has e need not be sent o. Of a claim only the version is known; else that of [NewResource] is
-// of another control plane, and need not stand for the same bytes each time: it may have corrected them.
+// sameVersion reports whether a client that has e need not be sent o. Of a claim only the version is known. Where a resource was made by
+// [NewResource], its version comes from another control plane, which may have corrected the bytes under the same version.
 func (e *entry) sameVersion(o *entry) bool {
 	switch {
 	case e == o:
@@ -139,7 +139,7 @@ func newResourceError(name string, st *status.Status) (*resourceError, error) {
 	}, nil
 }
 
-// errorEntry returns the entry of an error. One that cannot be sent is replaced by another.
+// errorEntry returns the entry of an error. An error that cannot be sent is replaced by another error.
 func errorEntry(name string, st *status.Status) *entry {
 	e, err := newResourceError(name, st)
 	if err != nil {

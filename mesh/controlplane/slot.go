@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// slot has the variants stored under one name, in the order of their keys. One that is stored is replaced, and not changed.
+// slot has the variants stored under one name, in the order of their keys. A slot in the store is replaced, and never changed.
 type slot struct {
 	entries []*entry
 	// parameters are those of the entries.
@@ -66,7 +66,7 @@ func (s *slot) clone() *slot {
 	return &slot{slices.Clone(s.entries), slices.Clone(s.parameters)}
 }
 
-// set stores a variant. It ends an error that replaces all variants.
+// set stores a variant, in place of an error that replaces all variants.
 func (s *slot) set(e *entry) {
 	if s.inError() {
 		*s = slot{}
