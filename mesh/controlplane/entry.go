@@ -45,8 +45,8 @@ func (e *entry) sameBytes(o *entry) bool {
 	}
 }
 
-// sameVersion reports whether a client that has e need not be sent o. Of a claim only the version is known. Where a resource was made by
-// [NewResource], its version comes from another control plane, which may have corrected the bytes under the same version.
+// sameVersion reports whether a client that has e need not be sent o. Of a claim only the version is known. Of resources the
+// bytes are compared: a version given to [NewResource] is of another control plane, which may have corrected the bytes under it.
 func (e *entry) sameVersion(o *entry) bool {
 	switch {
 	case e == o:
