@@ -198,11 +198,12 @@ type Object struct {
 }
 
 // Object reads an object. The result has the known fields, and ignores any other. If known is
-// empty, all fields are known.
+// empty, all fields are known. Of what is no object, that is the only error.
 func (v Value) Object(known ...string) Object {
 	o := Object{Value: v, fields: make(map[string]Value)}
 	if v.Present() && !v.IsObject() {
 		v.Expected("an object")
+		o.from = nil
 	}
 	for name, raw := range v.members() {
 		field := v.field(raw, name)
@@ -275,16 +276,6 @@ func (o Object) ProtoField(snake, camel string) Value {
 
 // Names returns the names of the fields that are there, in the order of the text.
 func (o Object) Names() []string { return slices.Clone(o.order) }
-
-// Peek returns the first field of that name and ignores the others.
-func (v Value) Peek(name string) Value {
-	for key, raw := range v.members() {
-		if key == name {
-			return v.field(raw, name)
-		}
-	}
-	return Value{}
-}
 
 // Entries walks an object whose keys are names that the user chose. An entry has the
 // path `parent["name"]`. A value that is not there has none.

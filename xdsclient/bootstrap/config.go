@@ -159,13 +159,11 @@ func (c *Config) authority(name, origin string) (*Authority, error) {
 	if a, ok := c.Authorities[name]; ok {
 		return a, nil
 	}
-	known := slices.Sorted(maps.Keys(c.Authorities))
-	if len(known) == 0 {
-		return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; add it to authorities, which is empty",
-			c.Source, faults.Quote(name), origin)
+	known := "add it to authorities, which is empty"
+	if len(c.Authorities) > 0 {
+		known = "authorities has " + quoted(slices.Sorted(maps.Keys(c.Authorities)))
 	}
-	return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s",
-		c.Source, faults.Quote(name), origin, quoted(known))
+	return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; %s", c.Source, faults.Quote(name), origin, known)
 }
 
 // quoted lists names for an error or a warning.

@@ -49,10 +49,10 @@ type CallCredentialsBuilder interface {
 
 // registry has, by type, the parsers of channel credentials, or those of call credentials, which report errors in the document.
 // It is complete when the program's init functions have run.
-type registry[Build any] map[string]func(config jsondoc.Value) Build
+type registry[Build any] map[string]func(config jsondoc.Value) (build Build, warning string)
 
 var (
-	channelTypes = registry[BuildCredentials]{insecureType: parseInsecure, tlsType: parseTLS}
+	channelTypes = registry[BuildCredentials]{insecureType: parseInsecure, "tls": parseTLS}
 	callTypes    = registry[buildCallCredentials]{"jwt_token_file": parseJWT}
 )
 
@@ -71,13 +71,13 @@ func (r registry[Build]) register(name string, builder any, parse func(json.RawM
 	if _, taken := r[name]; taken {
 		panic(fmt.Sprintf("bootstrap: %T registers credentials of type %q, which are registered already", builder, name))
 	}
-	r[name] = func(config jsondoc.Value) Build {
+	r[name] = func(config jsondoc.Value) (Build, string) {
 		build, err := parse(textOf(config))
 		if _, ok := errors.AsType[*Faults](err); err != nil && !ok {
 			err = errors.New(redact(textOf(config), err.Error()))
 		}
 		fail(config, err)
-		return build
+		return build, ""
 	}
 }
 
@@ -88,6 +88,8 @@ type creds[Build any] struct {
 	name   string
 	config jsondoc.Value
 	build  Build
+	// warning says of a service with the credentials what is logged when they are first used, if it is not empty.
+	warning string
 }
 
 // key identifies the credentials.
@@ -97,40 +99,36 @@ func (c *creds[Build]) key() any { return []any{c.name, canonical(textOf(c.confi
 // unknown type is for other programs.
 func parseEntry(v jsondoc.Value) (name string, config jsondoc.Value, ok bool) {
 	o := v.Object("type", "config")
-	if !o.IsObject() {
-		return "", config, false
-	}
 	name, hasType := o.Field("type").NonEmptyText("the type of the credentials")
 	config, hasConfig := parsePluginConfig(o)
 	return name, config, hasType && hasConfig
 }
 
 // parseChannelCreds returns the first credentials of the list whose type is supported
-// (gRFC A27), and the types before them, in quotes; or an error without a place if no type is.
-func parseChannelCreds(v jsondoc.Value) (chosen creds[BuildCredentials], preferred []string, unsupported error) {
+// (gRFC A27), or an error without a place if no type is.
+func parseChannelCreds(v jsondoc.Value) (chosen creds[BuildCredentials], unsupported error) {
 	var offered []string
 	unreadable := false // one of them may have a type that is supported
 	for _, element := range v.NonEmpty("a list with at least one kind of channel credentials") {
 		name, config, ok := parseEntry(element)
-		switch {
+		switch parse := channelTypes[name]; {
 		case !ok:
 			unreadable = true
-			continue
-		case channelTypes[name] != nil && chosen.name == "":
-			chosen.name, chosen.config, preferred = name, config, slices.Clone(offered)
-		}
-		if len(offered) < maxListed {
+		case chosen.name != "":
+		case parse != nil:
+			chosen.name, chosen.config = name, config
+			if chosen.build, chosen.warning = parse(config); name == insecureType && len(offered) > 0 {
+				chosen.warning = fmt.Sprintf("is reached in plaintext: %s has %s before insecure, which this program does not support; %s",
+					v.Path(), strings.Join(offered, ", "), support(offered))
+			}
+		case len(offered) < maxListed:
 			offered = append(offered, faults.Quote(name))
 		}
 	}
-	switch {
-	case chosen.name != "":
-		chosen.build = channelTypes[chosen.name](chosen.config)
-		return chosen, preferred, nil
-	case unreadable || len(offered) == 0:
-		return chosen, nil, nil
+	if chosen.name != "" || unreadable || len(offered) == 0 {
+		return chosen, nil
 	}
-	return chosen, nil, fmt.Errorf("expected a type that this program supports (%s), found only %s; %s",
+	return chosen, fmt.Errorf("expected a type that this program supports (%s), found only %s; %s",
 		channelTypes.types(), strings.Join(offered, ", "), support(offered))
 }
 
@@ -146,7 +144,8 @@ func support(types []string) string {
 func parseCallCreds(v jsondoc.Value) (all []creds[buildCallCredentials]) {
 	for _, element := range v.Elements("a list of call credentials") {
 		if name, config, ok := parseEntry(element); ok && callTypes[name] != nil {
-			all = append(all, creds[buildCallCredentials]{name, config, callTypes[name](config)})
+			build, _ := callTypes[name](config)
+			all = append(all, creds[buildCallCredentials]{name: name, config: config, build: build})
 		}
 	}
 	return all
@@ -169,23 +168,20 @@ func textOf(config jsondoc.Value) json.RawMessage {
 	return config.Raw()
 }
 
-// The types that are built in, but for jwt_token_file.
-const (
-	insecureType = "insecure"
-	tlsType      = "tls"
-)
+// insecureType is a type that is built in.
+const insecureType = "insecure"
 
 // parseInsecure is for the type "insecure": plain text, no authentication.
-func parseInsecure(jsondoc.Value) BuildCredentials {
-	return func() (credentials.Bundle, func(), error) { return insecure.NewBundle(), nil, nil }
+func parseInsecure(jsondoc.Value) (BuildCredentials, string) {
+	return func() (credentials.Bundle, func(), error) { return insecure.NewBundle(), nil, nil }, ""
 }
 
 // parseJWT is for the type "jwt_token_file" of call credentials (gRFC A97): a bearer token
 // from a file, which is read again before the token expires.
-func parseJWT(config jsondoc.Value) buildCallCredentials {
+func parseJWT(config jsondoc.Value) (buildCallCredentials, string) {
 	path, _ := config.Object("jwt_token_file").Field("jwt_token_file").NonEmptyText("the path of a file")
 	return func() (credentials.PerRPCCredentials, func(), error) {
 		creds, err := jwt.NewTokenFileCallCredentials(path)
 		return creds, nil, err
-	}
+	}, ""
 }

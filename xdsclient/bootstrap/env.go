@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 )
@@ -64,9 +65,5 @@ func FromEnv() (*Config, error) {
 func looksInline(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "{") }
 
 func trustedServers() []string {
-	uris := strings.Split(os.Getenv(envTrusted), ",")
-	for i := range uris {
-		uris[i] = strings.TrimSpace(uris[i])
-	}
-	return uris
+	return strings.FieldsFunc(os.Getenv(envTrusted), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/dialect"
@@ -37,8 +38,8 @@ const (
 	UserAgentVersion = "0.1.0"
 )
 
-// maxMetadataDepth bounds how deeply metadata nests. Servers in C++ refuse messages nested
-// more than 100 deep, and a level of metadata takes three of these.
+// maxMetadataDepth bounds how deeply objects in metadata nest. Servers in C++ refuse messages nested more than 100 deep, and a level
+// takes three of these, as in Go: the Struct, an entry of its map, and the Value.
 const maxMetadataDepth = 32
 
 // parseNode reads node, which may be missing (gRFC A27 does not require it). User agent and
@@ -84,33 +85,15 @@ func parseMetadata(v jsondoc.Value) *structpb.Struct {
 		v.Fault("", "expected numbers that fit a double, found one that does not")
 		return nil
 	}
-	if depth := depthOf(fields); depth > maxMetadataDepth {
-		v.Fault("", "expected at most %d levels of nesting, found %d", maxMetadataDepth, depth)
-		return nil
-	}
 	metadata, err := structpb.NewStruct(fields)
 	if err != nil {
 		v.Fault("", "expected a google.protobuf.Struct: %v", err)
 		return nil
 	}
-	return metadata
-}
-
-// depthOf counts the levels of objects and lists. Its recursion is bounded, as
-// encoding/json refuses documents nested more than 10,000 deep.
-func depthOf(v any) int {
-	deepest := 0
-	switch v := v.(type) {
-	case map[string]any:
-		for _, member := range v {
-			deepest = max(deepest, depthOf(member))
-		}
-	case []any:
-		for _, element := range v {
-			deepest = max(deepest, depthOf(element))
-		}
-	default:
-		return 0
+	wire, _ := proto.Marshal(metadata) // of texts that are UTF-8
+	if (proto.UnmarshalOptions{RecursionLimit: 3 * maxMetadataDepth}).Unmarshal(wire, new(structpb.Struct)) != nil {
+		v.Fault("", "expected at most %d levels of nesting, found more", maxMetadataDepth)
+		return nil
 	}
-	return deepest + 1
+	return metadata
 }

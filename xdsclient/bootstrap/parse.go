@@ -60,7 +60,7 @@ func (c *Config) untrusted() []string {
 		}
 	}
 	for _, uri := range c.trusted {
-		if uri != "" && !slices.Contains(uris, uri) {
+		if !slices.Contains(uris, uri) {
 			texts = append(texts, fmt.Sprintf("%s names %s, which is no server_uri of the bootstrap, so no server is trusted by that entry; the bootstrap has %s",
 				envTrusted, faults.Quote(uri), quoted(uris)))
 		}
@@ -94,9 +94,6 @@ func warnOnce(source string, texts []string) {
 }
 
 func (c *Config) parse(top jsondoc.Object) {
-	if !top.IsObject() {
-		return
-	}
 	c.Servers = c.parseServers(top.Field("xds_servers").NonEmpty("a list with at least one management server"), true)
 	c.Node = parseNode(top.Optional("node"))
 	c.Authorities = c.parseAuthorities(top.Optional("authorities"))
@@ -163,7 +160,7 @@ func parseConstraintsResource(v jsondoc.Value, of *Authority, authorities map[st
 			v.Fault("", "expected a resource of an authority listed in authorities, found authority %s", faults.Quote(in))
 		}
 	}
-	takes := func(s *Server) bool { return s == nil || s.HasFeature(FeatureDynamicParameterConstraints) }
+	takes := func(s *Server) bool { return s.URI == "" || s.HasFeature(FeatureDynamicParameterConstraints) } // "": it could not be read
 	if !slices.ContainsFunc(of.Servers, takes) {
 		v.Fault("", "expected %q in server_features of a management server of the authority, found it in none: it would be asked for everything without the constraints",
 			FeatureDynamicParameterConstraints)

@@ -30,9 +30,6 @@ func parseProviders(v jsondoc.Value) map[string]*CertificateProvider {
 	providers := make(map[string]*CertificateProvider)
 	for name, entry := range v.Entries() {
 		o := entry.Object("plugin_name", "config")
-		if !o.IsObject() {
-			continue
-		}
 		plugin, hasName := o.Field("plugin_name").NonEmptyText("the name of a certificate provider plugin")
 		config, hasConfig := parsePluginConfig(o)
 		if hasName && hasConfig {

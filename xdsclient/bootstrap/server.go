@@ -67,9 +67,6 @@ func (c *Config) parseServers(elements []jsondoc.Value, needed bool) (servers []
 
 func (c *Config) parseServer(v jsondoc.Value, needed bool) *Server {
 	o := v.Object("server_uri", "channel_creds", "call_creds", "server_features")
-	if !o.IsObject() {
-		return nil
-	}
 	s := &Server{Service: Service{what: "management server", URI: parseServerURI(o.Field("server_uri"))}}
 	credentials := s.parseCredentials(o, needed)
 	s.Features = parseFeatures(o.Field("server_features"))

@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -108,16 +107,12 @@ func build[C comparable](s *Service, name string, from func() (C, func(), error)
 // channel_creds is supported, that is an error of the document, or the service is unusable.
 func (s *Service) parseCredentials(o jsondoc.Object, needed bool) []any {
 	channelCreds := o.Field("channel_creds")
-	channel, preferred, unsupported := parseChannelCreds(channelCreds)
+	channel, unsupported := parseChannelCreds(channelCreds)
+	s.CredentialsType, s.channel = channel.name, channel.build
+	if warning := channel.warning; warning != "" {
+		s.warn = sync.OnceFunc(func() { logger.Warningf("%s %s %s", s.what, s.URI, warning) })
+	}
 	switch {
-	case channel.build != nil:
-		s.CredentialsType, s.channel = channel.name, channel.build
-		switch {
-		case channel.name == insecureType && len(preferred) > 0:
-			s.warn = s.plaintextWarning(channelCreds.Path(), preferred)
-		case channel.name == tlsType:
-			s.warn = s.impostorWarning(channel.config)
-		}
 	case unsupported != nil && needed:
 		channelCreds.Fault("", "%v", unsupported)
 	case unsupported != nil:
@@ -131,21 +126,11 @@ func (s *Service) parseCredentials(o jsondoc.Object, needed bool) []any {
 	return identity
 }
 
-func (s *Service) plaintextWarning(path string, preferred []string) func() {
-	return sync.OnceFunc(func() {
-		logger.Warningf("%s %s is reached in plaintext: %s has %s before insecure, which this program does not support; %s",
-			s.what, s.URI, path, strings.Join(preferred, ", "), support(preferred))
-	})
-}
-
 // parseServices reads allowed_grpc_services (gRFC A102).
 func parseServices(v jsondoc.Value) map[string]*Service {
 	services := make(map[string]*Service)
 	for target, entry := range v.Entries() {
 		o := entry.Object("channel_creds", "call_creds")
-		if !o.IsObject() {
-			continue
-		}
 		s := &Service{what: "service", URI: target}
 		s.key = digest(append([]any{target}, s.parseCredentials(o, true)...))
 		services[target] = s

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -24,14 +23,18 @@ import (
 
 // parseTLS is for the type "tls" (gRFC A65): TLS, and mutual TLS if there is a client
 // certificate.
-func parseTLS(config jsondoc.Value) BuildCredentials {
+func parseTLS(config jsondoc.Value) (build BuildCredentials, warning string) {
 	o := config.Object(append(certfiles.Keys(), serverIDs)...)
-	files := certfiles.Read(o)
-	accepted := parseServerIDs(o.Field(serverIDs), !o.Field("spiffe_trust_bundle_map_file").Absent())
+	files, hasBundles := certfiles.Read(o), !o.Field("spiffe_trust_bundle_map_file").Absent()
+	accepted := parseServerIDs(o.Field(serverIDs), hasBundles)
+	if hasBundles && o.Field(serverIDs).Absent() {
+		warning = fmt.Sprintf("can be any workload with a certificate of the trust domains in spiffe_trust_bundle_map_file: "+
+			"no other name is checked; list the SPIFFE IDs of the server in %s.%s", config.Path(), serverIDs)
+	}
 	return func() (credentials.Bundle, func(), error) {
 		provider := certfiles.NewProvider(files)
 		return tlsBundle{creds: &reloadingTLS{provider: provider, certificate: "certificate_file " + files.Certificate, accepted: accepted}}, provider.Close, nil
-	}
+	}, warning
 }
 
 // serverIDs is the key with the SPIFFE IDs that a management server may have. A trust bundle map says
@@ -64,18 +67,6 @@ func parseServerIDs(ids jsondoc.Value, hasBundles bool) (accepted []peercert.Mat
 		accepted = append(accepted, peercert.Matcher{Type: peercert.URI, Value: matching.NewString(kind, strings.TrimSuffix(text, "*"), false)})
 	}
 	return accepted
-}
-
-// impostorWarning returns a function that warns, once, that any workload of the trust domains can pose as the
-// service, or nil if that is not so: config is that of credentials of type tls.
-func (s *Service) impostorWarning(config jsondoc.Value) func() {
-	if config.Peek("spiffe_trust_bundle_map_file").Absent() || !config.Peek(serverIDs).Absent() {
-		return nil
-	}
-	return sync.OnceFunc(func() {
-		logger.Warningf("%s %s can be any workload with a certificate of the trust domains in spiffe_trust_bundle_map_file: "+
-			"no other name is checked; list the SPIFFE IDs of the server in %s.%s", s.what, s.URI, config.Path(), serverIDs)
-	})
 }
 
 // tlsBundle has one mode.

@@ -133,7 +133,8 @@ func (c *Config) channelPlugin(plugin *anypb.Any) (name string, build BuildCrede
 	if parse := channelTypes[name]; parse != nil {
 		found := new(Faults)
 		none, _ := jsondoc.Parse([]byte("{}"), found)
-		build, err = parse(none), found.Err()
+		build, _ = parse(none)
+		err = found.Err()
 	}
 	return name, build, err
 }
