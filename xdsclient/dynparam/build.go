@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 const (
@@ -15,13 +19,34 @@ const (
 	whatParameters  = "dynamic parameters"
 )
 
+// Messages of TP2, and their parts.
+type (
+	protoConstraints = discoveryv3.DynamicParameterConstraints
+	protoKey         = discoveryv3.DynamicParameterConstraints_KeyConstraints
+	protoConstraint  = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint
+	protoValue       = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint_Value
+	protoRanges      = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint_IntegerRangeList_
+	protoList        = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint_IntegerRangeList
+	protoRange       = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint_IntegerRangeList_Range
+)
+
 // Value is the constraint that the value of the key is exactly this.
-func Value(value string) Constraint { return Constraint{kind: exactly, value: value} }
+func Value(value string) Constraint {
+	return Constraint{&protoConstraint{Constraint: &protoValue{Value: value}}}
+}
 
 // InRanges is the constraint that the value of the key is an integer from 0 to 2^64-1,
 // written in decimal digits, and in one of the ranges. Any other value does not satisfy it.
 func InRanges(ranges ...Range) Constraint {
-	return Constraint{kind: inRanges, ranges: slices.Clone(ranges)}
+	list := new(protoList)
+	for _, r := range ranges {
+		message := &protoRange{MinValue: &r.Min}
+		if r.Max != math.MaxUint64 {
+			message.MaxValue = &r.Max
+		}
+		list.Range = append(list.Range, message)
+	}
+	return Constraint{&protoConstraint{Constraint: &protoRanges{IntegerRangeList: list}}}
 }
 
 // AtLeast is the range of integers that are not less than n.
@@ -33,72 +58,122 @@ func AtMost(n uint64) Range { return Range{Max: n} }
 // Require constrains a key: if a resource has it, its value satisfies all of the
 // constraints.
 func Require(key string, all ...Constraint) KeyConstraints {
-	return KeyConstraints{key: key, all: slices.Clone(all)}
+	message := new(protoKey)
+	for _, c := range all {
+		message.Constraints = append(message.Constraints, c.message)
+	}
+	return KeyConstraints{key, message}
 }
 
 // Exclude constrains a key: if a resource has it, its value does not satisfy all of the
 // constraints (KeyConstraints.invert).
 func Exclude(key string, all ...Constraint) KeyConstraints {
-	return KeyConstraints{key: key, all: slices.Clone(all), invert: true}
+	k := Require(key, all...)
+	k.message.Invert = true
+	return k
 }
 
 // New returns the constraints on the keys. The error is a *[Faults] with the paths that the
-// DynamicParameterConstraints message would have. Errors are: a key that occurs twice or has
-// no constraints, a list without ranges, a range whose lower bound is above its upper one,
-// text that is not UTF-8, and more than the limits allow.
+// DynamicParameterConstraints message would have. Errors are: a key that occurs twice, and those of FromProto.
 func New(keys ...KeyConstraints) (Constraints, error) {
 	faults := Faults{Source: whatConstraints}
-	root := (*path)(nil).Field("key_constraints")
-	seen := make(map[string]bool, len(keys))
-	drafts := make([]KeyConstraints, 0, len(keys))
+	m := &protoConstraints{KeyConstraints: make(map[string]*protoKey, len(keys))}
 	for _, k := range keys {
-		at := root.Key(k.key)
-		if seen[k.key] {
-			faults.Addf(at, "expected the name once, found it again")
-			continue
+		if _, twice := m.KeyConstraints[k.key]; twice {
+			faults.Addf((*path)(nil).Field("key_constraints").Key(k.key), "expected the name once, found it again")
 		}
-		seen[k.key] = true
-		k.check(at, &faults)
-		k.all = slices.Clone(k.all) // The program may use its constraints again.
-		for i := range k.all {
-			k.all[i].ranges = slices.Clone(k.all[i].ranges)
-		}
-		drafts = append(drafts, k)
+		m.KeyConstraints[k.key] = k.message
 	}
-	return result(drafts, &faults)
+	return result(m, &faults)
 }
 
 // Exact returns constraints that each key has exactly the value given. The errors are those
 // of New.
 func Exact(values map[string]string) (Constraints, error) {
 	keys := make([]KeyConstraints, 0, len(values))
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		keys = append(keys, Require(key, Value(values[key])))
+	for key, value := range values {
+		keys = append(keys, Require(key, Value(value)))
 	}
 	return New(keys...)
 }
 
-// check reports what is wrong with the constraints on a key.
-func (k KeyConstraints) check(at *path, faults *Faults) {
-	checkText(k.key, at, faults)
-	if len(k.all) == 0 {
+// FromProto returns the constraints of a message, which it does not keep. nil is a message
+// without constraints. The error is a *[Faults]: a key without constraints, a constraint that is
+// neither a value nor a list of ranges, a list without ranges, a range without bounds or whose lower bound is above its
+// upper one, text that is not UTF-8, and more than the limits allow. Unknown fields are ignored.
+func FromProto(m *discoveryv3.DynamicParameterConstraints) (Constraints, error) {
+	return result(m, &Faults{Source: whatConstraints})
+}
+
+// result is read for a message that is not part of another.
+func result(m *protoConstraints, faults *Faults) (Constraints, error) {
+	c := read(m, nil, faults)
+	if err := faults.Err(); err != nil {
+		return Constraints{}, err
+	}
+	return c, nil
+}
+
+// read returns the constraints in the message at the path, which it does not keep. They are of use only if there are no
+// errors. A message that is too large is not read.
+func read(m *protoConstraints, at *path, faults *Faults) Constraints {
+	if size := proto.Size(m); size > maxSize {
+		faults.Addf(at, tooLarge, maxSize, size)
+		return Constraints{}
+	}
+	root, n := at.Field("key_constraints"), len(m.GetKeyConstraints())
+	if n > maxKeys {
+		faults.Addf(root, "expected at most %d keys, found %d", maxKeys, n)
+	}
+	keys := make(map[string]*protoKey, n)
+	for _, key := range slices.Sorted(maps.Keys(m.GetKeyConstraints())) {
+		at := root.Key(key)
+		checkText(key, at, faults)
+		keys[key] = canonicalKey(m.GetKeyConstraints()[key], at, faults)
+	}
+	c := seal(keys)
+	if size := len(c.Key()); size > maxSize {
+		faults.Addf(at, tooLarge, maxSize, size)
+	}
+	return c
+}
+
+// canonicalKey returns the canonical form of the constraints on a key.
+func canonicalKey(m *protoKey, at *path, faults *Faults) *protoKey {
+	if len(m.GetConstraints()) == 0 {
 		faults.Addf(at.Field("constraints"), "expected %s, found an empty list", listOfConstraints)
 	}
-	for i, c := range k.all {
-		at := at.Item("constraints", i)
-		if c.kind == exactly {
-			checkText(c.value, at.Field("value"), faults)
-			continue
-		}
+	all := make([]*protoConstraint, len(m.GetConstraints()))
+	for i, c := range m.GetConstraints() {
+		all[i] = canonicalConstraint(c, at.Item("constraints", i), faults).message
+	}
+	slices.SortFunc(all, compareConstraints)
+	all = slices.CompactFunc(all, func(a, b *protoConstraint) bool { return compareConstraints(a, b) == 0 })
+	return &protoKey{Constraints: all, Invert: m.GetInvert()}
+}
+
+func canonicalConstraint(m *protoConstraint, at *path, faults *Faults) Constraint {
+	switch m.GetConstraint().(type) {
+	case *protoValue:
+		checkText(m.GetValue(), at.Field("value"), faults)
+		return Value(m.GetValue())
+	case *protoRanges:
 		at = at.Field("integer_range_list")
-		if len(c.ranges) == 0 {
+		list := m.GetIntegerRangeList().GetRange()
+		if len(list) == 0 {
 			faults.Addf(at.Field("range"), "expected %s, found an empty list", listOfRanges)
 		}
-		for j, r := range c.ranges {
-			if r.Min > r.Max {
-				faults.Addf(at.Item("range", j), "%s", r.misordered())
+		ranges := make([]Range, len(list))
+		for i, r := range list {
+			if wrong := wrongWith(r); wrong != "" {
+				faults.Addf(at.Item("range", i), "%s", wrong)
 			}
+			ranges[i] = Range{r.GetMinValue(), upper(r)}
 		}
+		return InRanges(joined(ranges)...)
+	default:
+		faults.Addf(at, noKind)
+		return Constraint{}
 	}
 }
 
@@ -106,13 +181,28 @@ func (k KeyConstraints) check(at *path, faults *Faults) {
 const (
 	listOfConstraints = "a list with at least one constraint"
 	listOfRanges      = "a list with at least one range"
-	noBound           = "expected min_value, max_value or both, found neither"
 	noKind            = "expected value or integer_range_list, found neither"
 	tooLarge          = "expected at most %d bytes, found %d"
 )
 
-func (r Range) misordered() string {
-	return fmt.Sprintf("expected a min_value that is at most max_value, found %d and %d", r.Min, r.Max)
+// wrongWith returns what is wrong with a range, or "".
+func wrongWith(r *protoRange) string {
+	switch {
+	case r == nil || r.MinValue == nil && r.MaxValue == nil:
+		return "expected min_value, max_value or both, found neither"
+	case r.GetMinValue() > upper(r):
+		return fmt.Sprintf("expected a min_value that is at most max_value, found %d and %d", r.GetMinValue(), r.GetMaxValue())
+	default:
+		return ""
+	}
+}
+
+// upper returns the upper bound of a range, which may be missing.
+func upper(r *protoRange) uint64 {
+	if r == nil || r.MaxValue == nil {
+		return math.MaxUint64
+	}
+	return *r.MaxValue
 }
 
 func checkText(s string, at *path, faults *Faults) {
@@ -121,73 +211,39 @@ func checkText(s string, at *path, faults *Faults) {
 	}
 }
 
-// finish makes Constraints of drafts with different keys, a list that it keeps. at is the path
-// of the message. The result is of use only if there are no errors.
-func finish(drafts []KeyConstraints, at *path, faults *Faults) Constraints {
-	if len(drafts) > maxKeys {
-		faults.Addf(at.Field("key_constraints"), "expected at most %d keys, found %d", maxKeys, len(drafts))
-	}
-	for i := range drafts {
-		drafts[i].canonicalize()
-	}
-	slices.SortFunc(drafts, func(a, b KeyConstraints) int { return strings.Compare(a.key, b.key) })
-	c := seal(drafts)
-	if size := len(c.Key()); size > maxSize {
-		faults.Addf(at, tooLarge, maxSize, size)
-	}
-	return c
-}
-
-// result is finish for a message that is not part of another.
-func result(drafts []KeyConstraints, faults *Faults) (Constraints, error) {
-	c := finish(drafts, nil, faults)
-	if err := faults.Err(); err != nil {
-		return Constraints{}, err
-	}
-	return c, nil
-}
-
-// seal makes Constraints of keys in canonical form.
-func seal(keys []KeyConstraints) Constraints {
+// seal makes Constraints of messages in canonical form, which it keeps. They are of no use if there is text that is not UTF-8.
+func seal(keys map[string]*protoKey) Constraints {
 	if len(keys) == 0 {
 		return Constraints{}
 	}
-	c := Constraints{&set{keys: keys}}
-	c.set.wire = c.wireForm()
+	wire, _ := proto.MarshalOptions{Deterministic: true}.Marshal(&protoConstraints{KeyConstraints: keys})
+	c := Constraints{&set{wire: string(wire), keys: make([]KeyConstraints, 0, len(keys))}}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		c.set.keys = append(c.set.keys, KeyConstraints{key, keys[key]})
+	}
 	return c
 }
 
-func (k *KeyConstraints) canonicalize() {
-	for i := range k.all {
-		k.all[i].ranges = join(k.all[i].ranges)
-	}
-	slices.SortFunc(k.all, Constraint.compare)
-	k.all = slices.CompactFunc(k.all, func(a, b Constraint) bool { return a.compare(b) == 0 })
-}
-
-// compare is an arbitrary order of constraints.
-func (c Constraint) compare(other Constraint) int {
+// compareConstraints is an arbitrary order of constraints.
+func compareConstraints(a, b *protoConstraint) int {
 	return cmp.Or(
-		cmp.Compare(c.kind, other.kind),
-		strings.Compare(c.value, other.value),
-		slices.CompareFunc(c.ranges, other.ranges, Range.compare),
+		slices.CompareFunc(a.GetIntegerRangeList().GetRange(), b.GetIntegerRangeList().GetRange(), func(a, b *protoRange) int {
+			return cmp.Or(cmp.Compare(a.GetMinValue(), b.GetMinValue()), cmp.Compare(upper(a), upper(b)))
+		}),
+		strings.Compare(a.GetValue(), b.GetValue()),
 	)
 }
 
-func (r Range) compare(other Range) int {
-	return cmp.Or(cmp.Compare(r.Min, other.Min), cmp.Compare(r.Max, other.Max))
-}
-
-// join sorts the ranges in place, and joins those that overlap or touch.
-func join(ranges []Range) []Range {
-	slices.SortFunc(ranges, Range.compare)
-	joined := ranges[:0]
+// joined sorts the ranges in place, and joins those that overlap or touch.
+func joined(ranges []Range) []Range {
+	slices.SortFunc(ranges, func(a, b Range) int { return cmp.Compare(a.Min, b.Min) })
+	all := ranges[:0]
 	for _, r := range ranges {
-		if n := len(joined); n > 0 && (r.Min <= joined[n-1].Max || r.Min-1 == joined[n-1].Max) {
-			joined[n-1].Max = max(joined[n-1].Max, r.Max)
+		if n := len(all); n > 0 && (r.Min <= all[n-1].Max || r.Min-1 == all[n-1].Max) {
+			all[n-1].Max = max(all[n-1].Max, r.Max)
 			continue
 		}
-		joined = append(joined, r)
+		all = append(all, r)
 	}
-	return joined
+	return all
 }

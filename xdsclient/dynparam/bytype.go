@@ -92,8 +92,7 @@ func ByTypeFromProto(m *dynamicparametersv3.DynamicParameterConstraintsMap) (ByT
 	for _, name := range slices.Sorted(maps.Keys(m.GetResourceTypeConstraints())) {
 		at := root.Key(name)
 		checkTypeName(name, false, at, &faults)
-		drafts := readConstraints(m.GetResourceTypeConstraints()[name], at, &faults)
-		if c := finish(drafts, at, &faults); !c.IsZero() {
+		if c := read(m.GetResourceTypeConstraints()[name], at, &faults); !c.IsZero() {
 			types[name] = c
 		}
 	}
@@ -141,15 +140,13 @@ func (b ByType) Merge(over ByType) ByType {
 // ToProto returns the constraints as a new DPDS resource. Those of [AnyType] are in it only
 // as part of the constraints of other types.
 func (b ByType) ToProto() *dynamicparametersv3.DynamicParameterConstraintsMap {
-	m := new(dynamicparametersv3.DynamicParameterConstraintsMap)
+	m := &dynamicparametersv3.DynamicParameterConstraintsMap{
+		ResourceTypeConstraints: make(map[string]*discoveryv3.DynamicParameterConstraints, len(b.types)),
+	}
 	for name, c := range b.types {
-		if name == AnyType {
-			continue
+		if name != AnyType {
+			m.ResourceTypeConstraints[name] = c.ToProto()
 		}
-		if m.ResourceTypeConstraints == nil {
-			m.ResourceTypeConstraints = make(map[string]*discoveryv3.DynamicParameterConstraints, len(b.types))
-		}
-		m.ResourceTypeConstraints[name] = c.ToProto()
 	}
 	return m
 }

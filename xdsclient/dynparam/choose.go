@@ -2,7 +2,6 @@ package dynparam
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 )
 
@@ -71,8 +70,7 @@ func (c Constraints) compare(a, b Parameters) (order int, decided bool) {
 	// one is the order by keys whose constraint matches one value only.
 	one, ahead, behind, open := 0, false, false, false
 	restA, restB := a.list(), b.list()
-	for i := range c.keys() {
-		k := &c.set.keys[i]
+	for _, k := range c.keys() {
 		var inA, inB *parameter
 		inA, restA = seek(restA, k.key)
 		inB, restB = seek(restB, k.key)
@@ -94,11 +92,6 @@ func (c Constraints) compare(a, b Parameters) (order int, decided bool) {
 	}
 	// Here the variants differ in none of the constrained keys.
 	return compareLists(b.list(), a.list()), false
-}
-
-// matchesOne reports whether one value at most satisfies the constraints.
-func (k *KeyConstraints) matchesOne() bool {
-	return !k.invert && slices.ContainsFunc(k.all, func(c Constraint) bool { return c.kind == exactly })
 }
 
 // compareLists compares the first key in which the variants differ.

@@ -1,5 +1,15 @@
 package dynparam
 
+import (
+	"maps"
+	"slices"
+	"sort"
+
+	"google.golang.org/protobuf/proto"
+
+	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
 // Constraints choose among the variants of a resource: they say, for each of a set of keys,
 // what the value of the dynamic parameter has to be. The zero value constrains nothing and
 // matches every variant.
@@ -9,9 +19,9 @@ type Constraints struct {
 	set *set
 }
 
-// set is not empty, and in canonical form.
+// set is not empty.
 type set struct {
-	keys []KeyConstraints // sorted by key, each once
+	keys []KeyConstraints // sorted by key, each once, and in canonical form
 	wire string
 }
 
@@ -19,24 +29,13 @@ type set struct {
 // [Exclude].
 type KeyConstraints struct {
 	key string
-	// all have to be satisfied, or, if inverted, not all.
-	all    []Constraint
-	invert bool
+	// message is not changed. In canonical form its constraints are sorted, each once, and ranges are sorted and disjoint, have a
+	// min_value, and have a max_value unless that is 2^64-1.
+	message *protoKey
 }
 
 // Constraint is one demand on a value; see [Value] and [InRanges].
-type Constraint struct {
-	kind   kind
-	value  string
-	ranges []Range // sorted and disjoint, in canonical form
-}
-
-type kind int
-
-const (
-	exactly kind = iota
-	inRanges
-)
+type Constraint struct{ message *protoConstraint }
 
 // Range is a range of integers that includes both bounds.
 type Range struct {
@@ -67,21 +66,32 @@ func (c Constraints) Key() string {
 	return c.set.wire
 }
 
+// ToProto returns the constraints as a new message, which is never nil, in canonical form.
+func (c Constraints) ToProto() *discoveryv3.DynamicParameterConstraints {
+	return proto.CloneOf(&protoConstraints{KeyConstraints: c.messages()})
+}
+
+// messages returns the constraints by key in a new map.
+func (c Constraints) messages() map[string]*protoKey {
+	all := make(map[string]*protoKey, len(c.keys()))
+	for _, k := range c.keys() {
+		all[k.key] = k.message
+	}
+	return all
+}
+
 // Parameters returns the parameters that the constraints spell out, which name one variant
 // of a resource: one exact value for each key. ok is false for any other constraints.
 func (c Constraints) Parameters() (p Parameters, ok bool) {
-	if c.IsZero() {
-		return Parameters{}, true
-	}
-	list := make([]parameter, 0, len(c.keys()))
+	values := make(map[string]string, len(c.keys()))
 	for _, k := range c.keys() {
-		if k.invert || len(k.all) != 1 || k.all[0].kind != exactly {
+		if len(k.message.GetConstraints()) != 1 || !k.matchesOne() {
 			return Parameters{}, false
 		}
-		number, integer := parseInteger(k.all[0].value)
-		list = append(list, parameter{key: k.key, value: k.all[0].value, number: number, integer: integer})
+		values[k.key] = k.message.GetConstraints()[0].GetValue()
 	}
-	return Parameters{&params{list: list, wire: parametersWire(list)}}, true
+	p, err := NewParameters(values)
+	return p, err == nil
 }
 
 // Equal reports whether both are the same constraints, however they were made.
@@ -95,10 +105,9 @@ func (c Constraints) Equal(other Constraints) bool {
 // allocate.
 func (c Constraints) Match(p Parameters) bool {
 	params := p.list()
-	for i := range c.keys() {
-		k := &c.set.keys[i]
-		var param *parameter
-		if param, params = seek(params, k.key); param != nil && !k.match(param) {
+	for _, k := range c.keys() {
+		var value *parameter
+		if value, params = seek(params, k.key); value != nil && !k.match(value) {
 			return false
 		}
 	}
@@ -106,36 +115,31 @@ func (c Constraints) Match(p Parameters) bool {
 }
 
 // match reports whether the value satisfies the constraints on its key.
-func (k *KeyConstraints) match(p *parameter) bool {
-	for i := range k.all {
-		if !k.all[i].match(p) {
-			return k.invert
+func (k KeyConstraints) match(p *parameter) bool {
+	for _, c := range k.message.GetConstraints() {
+		if !satisfies(p, c) {
+			return k.message.GetInvert()
 		}
 	}
-	return !k.invert
+	return !k.message.GetInvert()
 }
 
-func (c *Constraint) match(p *parameter) bool {
-	if c.kind == exactly {
-		return c.value == p.value
+func satisfies(p *parameter, c *protoConstraint) bool {
+	exact, isExact := c.GetConstraint().(*protoValue)
+	if isExact {
+		return p.value == exact.Value
 	}
-	return p.integer && contains(c.ranges, p.number)
+	ranges := c.GetIntegerRangeList().GetRange()
+	i := sort.Search(len(ranges), func(i int) bool { return upper(ranges[i]) >= p.number }) // the only one that can hold the number
+	return p.integer && i < len(ranges) && ranges[i].GetMinValue() <= p.number
 }
 
-// contains looks for the only range that can hold the number: the first that does not end
-// before it.
-func contains(ranges []Range, n uint64) bool {
-	// Half the time of slices.BinarySearchFunc, which calls a function for each range.
-	low, high := 0, len(ranges)
-	for low < high {
-		middle := int(uint(low+high) / 2)
-		if ranges[middle].Max < n {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return low < len(ranges) && ranges[low].Min <= n
+// matchesOne reports whether one value at most satisfies the constraints.
+func (k KeyConstraints) matchesOne() bool {
+	return !k.message.GetInvert() && slices.ContainsFunc(k.message.GetConstraints(), func(c *protoConstraint) bool {
+		_, exact := c.GetConstraint().(*protoValue)
+		return exact
+	})
 }
 
 // Merge returns the constraints of both. Where both constrain a key, over wins. The
@@ -147,15 +151,7 @@ func (c Constraints) Merge(over Constraints) Constraints {
 	if c.IsZero() {
 		return over
 	}
-	below, above := c.keys(), over.keys()
-	merged := make([]KeyConstraints, 0, len(below)+len(above))
-	for _, k := range below {
-		for len(above) > 0 && above[0].key < k.key {
-			merged, above = append(merged, above[0]), above[1:]
-		}
-		if len(above) == 0 || above[0].key != k.key {
-			merged = append(merged, k)
-		}
-	}
-	return seal(append(merged, above...))
+	merged := c.messages()
+	maps.Copy(merged, over.messages())
+	return seal(merged)
 }

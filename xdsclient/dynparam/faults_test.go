@@ -62,12 +62,13 @@ func TestNewFaults(t *testing.T) {
 		Require("a"), Require("b", InRanges()), Require("b", Value("\xff")),
 		Exclude("c", InRanges(Range{1, 2}, Range{9, 8}), Value("\xff")), Require("\xfe", Value("")),
 		Require("d", Constraint{}))
-	const want = `dynamic parameter constraints: 6 errors:
-  key_constraints["a"].constraints: expected a list with at least one constraint, found an empty list
-  key_constraints["b"].constraints[0].integer_range_list.range: expected a list with at least one range, found an empty list
+	const want = `dynamic parameter constraints: 7 errors:
   key_constraints["b"]: expected the name once, found it again
+  key_constraints["a"].constraints: expected a list with at least one constraint, found an empty list
+  key_constraints["b"].constraints[0].value: expected UTF-8, found other bytes
   key_constraints["c"].constraints[0].integer_range_list.range[1]: expected a min_value that is at most max_value, found 9 and 8
   key_constraints["c"].constraints[1].value: expected UTF-8, found other bytes
+  key_constraints["d"].constraints[0]: expected value or integer_range_list, found neither
   key_constraints["\xfe"]: expected UTF-8, found other bytes`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

@@ -32,83 +32,59 @@ func (c *Constraints) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", whatConstraints, err)
 	}
-	parsed, err := result(parseConstraints(message), &faults)
+	m := parseConstraints(message)
+	if err := faults.Err(); err != nil {
+		return err
+	}
+	parsed, err := result(m, &faults)
 	if err == nil {
 		*c = parsed
 	}
 	return err
 }
 
-func parseConstraints(v jsondoc.Value) []KeyConstraints {
-	keys := v.Object("key_constraints", "keyConstraints").ProtoField("key_constraints", "keyConstraints")
-	var drafts []KeyConstraints
-	for name, entry := range keys.Entries() {
-		drafts = append(drafts, parseKey(name, entry))
+func parseConstraints(v jsondoc.Value) *protoConstraints {
+	m := &protoConstraints{KeyConstraints: make(map[string]*protoKey)}
+	for name, entry := range v.Object("key_constraints", "keyConstraints").ProtoField("key_constraints", "keyConstraints").Entries() {
+		o := entry.Object("constraints", "invert")
+		key := &protoKey{Invert: o.Field("invert").Bool()}
+		for _, element := range o.Field("constraints").NonEmpty(listOfConstraints) {
+			key.Constraints = append(key.Constraints, parseConstraint(element))
+		}
+		m.KeyConstraints[name] = key
 	}
-	return drafts
+	return m
 }
 
-func parseKey(name string, v jsondoc.Value) KeyConstraints {
-	draft := KeyConstraints{key: name}
-	o := v.Object("constraints", "invert")
-	if !o.IsObject() {
-		return draft
-	}
-	if invert := o.Field("invert"); invert.Kind() == jsondoc.KindBool {
-		draft.invert = invert.Bool()
-	} else if !invert.Absent() {
-		invert.Expected("a boolean")
-	}
-	for _, element := range o.Field("constraints").NonEmpty(listOfConstraints) {
-		draft.all = append(draft.all, parseConstraint(element))
-	}
-	return draft
-}
-
-func parseConstraint(v jsondoc.Value) Constraint {
+func parseConstraint(v jsondoc.Value) *protoConstraint {
 	o := v.Object("value", "integer_range_list", "integerRangeList")
 	exact, ranges := o.Field("value"), o.ProtoField("integer_range_list", "integerRangeList")
 	switch {
-	case !o.IsObject():
 	case exact.Absent() && ranges.Absent():
-		v.Fault("", noKind)
+		o.Fault("", noKind)
 	case !exact.Absent() && !ranges.Absent():
-		v.Fault("", "expected either value or integer_range_list, found both")
+		o.Fault("", "expected either value or integer_range_list, found both")
 	case ranges.Absent():
-		return Value(exact.Text())
+		return Value(exact.Text()).message
 	default:
-		return Constraint{kind: inRanges, ranges: parseRanges(ranges)}
+		return &protoConstraint{Constraint: &protoRanges{IntegerRangeList: parseRanges(ranges)}}
 	}
-	return Constraint{}
+	return nil
 }
 
-func parseRanges(v jsondoc.Value) []Range {
-	o := v.Object("range")
-	if !o.IsObject() {
-		return nil
+func parseRanges(v jsondoc.Value) *protoList {
+	m := new(protoList)
+	for _, element := range v.Object("range").Field("range").NonEmpty(listOfRanges) {
+		o := element.Object("min_value", "minValue", "max_value", "maxValue")
+		low, lowOK := parseBound(o.ProtoField("min_value", "minValue"))
+		high, highOK := parseBound(o.ProtoField("max_value", "maxValue"))
+		r := &protoRange{MinValue: low, MaxValue: high}
+		if wrong := wrongWith(r); wrong != "" && lowOK && highOK {
+			o.Fault("", "%s", wrong)
+		}
+		m.Range = append(m.Range, r)
 	}
-	var ranges []Range
-	for _, element := range o.Field("range").NonEmpty(listOfRanges) {
-		ranges = append(ranges, parseRange(element))
-	}
-	return ranges
-}
-
-func parseRange(v jsondoc.Value) Range {
-	o := v.Object("min_value", "minValue", "max_value", "maxValue")
-	low, lowOK := parseBound(o.ProtoField("min_value", "minValue"))
-	high, highOK := parseBound(o.ProtoField("max_value", "maxValue"))
-	if !o.IsObject() || !lowOK || !highOK {
-		return Range{}
-	}
-	r, ok := rangeOf(low, high)
-	switch {
-	case !ok:
-		v.Fault("", noBound)
-	case r.Min > r.Max:
-		v.Fault("", "%s", r.misordered())
-	}
-	return r
+	return m
 }
 
 // parseBound reads an integer as proto JSON has it, in quotes or without. n is nil if

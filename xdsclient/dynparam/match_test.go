@@ -33,13 +33,6 @@ func randomMessage(r *rand.Rand) *discoveryv3.DynamicParameterConstraints {
 	return m
 }
 
-type (
-	protoKey    = discoveryv3.DynamicParameterConstraints_KeyConstraints
-	protoValue  = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint_Value
-	protoRanges = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint_IntegerRangeList_
-	protoList   = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint_IntegerRangeList
-)
-
 func randomConstraint(r *rand.Rand) *protoConstraint {
 	if r.IntN(2) == 0 {
 		return &protoConstraint{Constraint: &protoValue{Value: pick(r, someValues)}}

@@ -15,32 +15,33 @@ const maxString = 1 << 10
 // constraints is written `not (… and …)`. The text is cut at about a thousand bytes and
 // must not be parsed; see Key and MarshalJSON.
 func (c Constraints) String() string {
-	return bracketed("{", c.keys(), ", ", (*KeyConstraints).text, "}")
+	return faults.Shorten("{"+join(c.keys(), ", ", KeyConstraints.text), maxString) + "}"
 }
 
-func (k *KeyConstraints) text() string {
-	if k.invert && len(k.all) > 1 {
-		return bracketed("not (", k.all, " and ", func(c *Constraint) string { return c.text(k.key, false) }, ")")
+func (k KeyConstraints) text() string {
+	all, not := k.message.GetConstraints(), k.message.GetInvert()
+	if not && len(all) > 1 {
+		return "not (" + join(all, " and ", func(c *protoConstraint) string { return textOf(c, k.key, false) }) + ")"
 	}
-	return bracketed("", k.all, " and ", func(c *Constraint) string { return c.text(k.key, k.invert) }, "")
+	return join(all, " and ", func(c *protoConstraint) string { return textOf(c, k.key, not) })
 }
 
-func (c *Constraint) text(key string, not bool) string {
+func textOf(c *protoConstraint, key string, not bool) string {
 	equals, in := "=", " in "
 	if not {
 		equals, in = "!=", " not in "
 	}
-	if c.kind == exactly {
-		return plain(key) + equals + plain(c.value)
+	if exact, isExact := c.GetConstraint().(*protoValue); isExact {
+		return plain(key) + equals + plain(exact.Value)
 	}
-	return bracketed(plain(key)+in, c.ranges, " or ", (*Range).text, "")
+	return plain(key) + in + join(c.GetIntegerRangeList().GetRange(), " or ", rangeText)
 }
 
-// text returns the range as TP2 writes it, "[4-6]", or "[46-]" if it has no upper bound.
-func (r *Range) text() string {
-	s := "[" + strconv.FormatUint(r.Min, 10) + "-"
-	if r.bounded() {
-		s += strconv.FormatUint(r.Max, 10)
+// rangeText returns a range as TP2 writes it, "[4-6]", or "[46-]" if it has no upper bound.
+func rangeText(r *protoRange) string {
+	s := "[" + strconv.FormatUint(r.GetMinValue(), 10) + "-"
+	if r.MaxValue != nil {
+		s += strconv.FormatUint(*r.MaxValue, 10)
 	}
 	return s + "]"
 }
@@ -48,24 +49,15 @@ func (r *Range) text() string {
 // String returns the parameters for logs as TP2 writes them, for example
 // "{env=prod,version=v1}". The text is cut at about a thousand bytes.
 func (p Parameters) String() string {
-	return bracketed("{", p.list(), ",", func(p *parameter) string { return plain(p.key) + "=" + plain(p.value) }, "}")
+	return faults.Shorten("{"+join(p.list(), ",", func(p parameter) string { return plain(p.key) + "=" + plain(p.value) }), maxString) + "}"
 }
 
-// bracketed writes a list between two brackets. It stops at maxString, at which it also cuts the
-// last element.
-func bracketed[T any](before string, elements []T, separator string, text func(*T) string, after string) string {
-	var b strings.Builder
-	b.WriteString(before)
-	for i := range elements {
-		if i > 0 {
-			b.WriteString(separator)
-		}
-		b.WriteString(text(&elements[i]))
-		if b.Len() > maxString {
-			return strings.ToValidUTF8(b.String()[:maxString], "") + "…" + after
-		}
+func join[T any](elements []T, separator string, text func(T) string) string {
+	texts := make([]string, len(elements))
+	for i, element := range elements {
+		texts[i] = text(element)
 	}
-	return b.String() + after
+	return strings.Join(texts, separator)
 }
 
 // plain returns text as it is if it cannot be mistaken for something else, and quoted and
