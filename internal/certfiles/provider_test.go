@@ -407,7 +407,7 @@ func TestBundleMapFiles(t *testing.T) {
 		{"a domain twice", `{"trust_domains": {"example.org": {"keys": []}, "good.org": {"keys": []}, "example.org": {"keys": []}}}`,
 			`trust_domains["example.org"]: expected the name once, found it again`},
 		{"all domains twice", `{"trust_domains": {"example.org": {"keys": []}}, "trust_domains": {}}`, "trust_domains: expected the key once, found it again"},
-		{"a list", `[]`, "expected an object, found a list; trust_domains: expected an object, found nothing"},
+		{"a list", `[]`, "expected an object, found a list"},
 		{"a list of domains", `{"trust_domains": []}`, "trust_domains: expected an object, found a list"},
 		{"a bundle without keys", `{"trust_domains": {"good.org": {"keys": []}, "example.org": {}}}`, `trust_domains["example.org"]: spiffebundle: no authorities found`},
 	} {
