@@ -3,7 +3,6 @@ package testutils
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 
@@ -16,39 +15,26 @@ import (
 // matches reports whether constraints accept a variant: each key that is constrained and that the variant
 // has must have a value that satisfies the constraints (TP2, "API Changes").
 func matches(c *discoverypb.DynamicParameterConstraints, parameters map[string]string) bool {
-	for key, constraint := range c.GetKeyConstraints() {
+	for key, constrained := range c.GetKeyConstraints() {
 		value, has := parameters[key]
-		if has && satisfiesAll(value, constraint.GetConstraints()) == constraint.GetInvert() {
+		fails := func(c *constraint) bool { return !satisfies(value, c) }
+		if has && slices.ContainsFunc(constrained.GetConstraints(), fails) != constrained.GetInvert() {
 			return false
 		}
 	}
 	return true
 }
 
-func satisfiesAll(value string, constraints []*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint) bool {
-	for _, c := range constraints {
-		if list := c.GetIntegerRangeList(); list == nil {
-			if value != c.GetValue() {
-				return false
-			}
-		} else if !inRanges(value, list.GetRange()) {
-			return false
-		}
-	}
-	return true
-}
+type constraint = discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint
 
-func inRanges(value string, ranges []*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint_IntegerRangeList_Range) bool {
-	n, err := strconv.ParseUint(value, 10, 64)
-	if err != nil {
-		return false
+func satisfies(value string, c *constraint) bool {
+	list := c.GetIntegerRangeList()
+	if list == nil {
+		return value == c.GetValue()
 	}
-	for _, r := range ranges {
-		last := uint64(math.MaxUint64)
-		if r.MaxValue != nil {
-			last = r.GetMaxValue()
-		}
-		if r.GetMinValue() <= n && n <= last {
+	for _, r := range list.GetRange() {
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err == nil && r.GetMinValue() <= n && (r.MaxValue == nil || n <= r.GetMaxValue()) {
 			return true
 		}
 	}
@@ -68,17 +54,6 @@ func (all variants) choose(c *discoverypb.DynamicParameterConstraints) *variant 
 		}
 	}
 	return chosen
-}
-
-// matching returns all variants that match, and errors in their place, by the keys of their parameters.
-func (all variants) matching(c *discoverypb.DynamicParameterConstraints) variants {
-	found := variants{}
-	for key, v := range all {
-		if matches(c, v.parameters) {
-			found[key] = v
-		}
-	}
-	return found
 }
 
 // compare returns a positive number if variant a is preferred to variant b, both of which match.
@@ -112,15 +87,7 @@ func compare(c *discoverypb.DynamicParameterConstraints, a, b map[string]string)
 
 // severalSatisfy reports whether more than one value may satisfy the constraints on a key.
 func severalSatisfy(k *discoverypb.DynamicParameterConstraints_KeyConstraints) bool {
-	if k.GetInvert() {
-		return true
-	}
-	for _, c := range k.GetConstraints() {
-		if c.GetIntegerRangeList() == nil {
-			return false
-		}
-	}
-	return true
+	return k.GetInvert() || !slices.ContainsFunc(k.GetConstraints(), func(c *constraint) bool { return c.GetIntegerRangeList() == nil })
 }
 
 // compareValues orders the values of a key: none, text, integers.

@@ -56,22 +56,15 @@ var errStopped = status.Error(codes.Unavailable, "the server stops")
 func (f *FakeServer) run() loopback.Run {
 	server := grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, f.opts...)...)
 	lasts, stop := context.WithCancel(context.Background())
-	method := func(name string, delta bool, onlyType string) grpc.StreamDesc {
+	method := func(name string, delta bool) grpc.StreamDesc {
 		return grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: func(_ any, wire grpc.ServerStream) error {
-			return f.serve(lasts, &stream{delta: delta, onlyType: onlyType, types: map[string]*typeState{}}, wire)
+			return f.serve(lasts, &stream{delta: delta, types: map[string]*typeState{}}, wire)
 		}}
 	}
-	// The messages are copies of the published ones under other names; the services have the published names.
+	// The messages are copies of the published ones under other names; the service has the published name.
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "envoy.service.discovery.v3.AggregatedDiscoveryService",
-		Streams:     []grpc.StreamDesc{method("StreamAggregatedResources", false, ""), method("DeltaAggregatedResources", true, "")},
-	}, nil)
-	server.RegisterService(&grpc.ServiceDesc{
-		ServiceName: "envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService",
-		Streams: []grpc.StreamDesc{
-			method("StreamDynamicParameterConstraints", false, dynparam.MapTypeURL),
-			method("DeltaDynamicParameterConstraints", true, dynparam.MapTypeURL),
-		},
+		Streams:     []grpc.StreamDesc{method("StreamAggregatedResources", false), method("DeltaAggregatedResources", true)},
 	}, nil)
 	return loopback.Run{GRPC: server, EndStreams: func() {
 		f.state.Look(stop) // no stream begins any more

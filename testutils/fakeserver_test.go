@@ -25,7 +25,7 @@ func TestFakeServer_InitialVersions(t *testing.T) {
 		set(t, third, cds, "a", text)
 		return firstVersion(t, third, "a")
 	}
-	p := openPeer(t, s, adsService, true)
+	p := openPeer(t, s, true)
 	p.versions = map[string]string{"a": versionOf("one"), "b": "any", "c": versionOf("another")}
 	set(t, s, cds, "c", "three")
 	p.subscribe(cds, "a", "b", "c")
@@ -106,7 +106,7 @@ func TestFakeServer_UpdateIsAllOrNothing(t *testing.T) {
 			t.Errorf("error %v does not have %q", err, want)
 		}
 	}
-	p := openPeer(t, s, adsService, false)
+	p := openPeer(t, s, false)
 	p.subscribe(cds)
 	p.expect("nothing was set", cds)
 }

@@ -26,9 +26,6 @@ import (
 const (
 	lds, cds = xdsmsg.ListenerType, xdsmsg.ClusterType
 	rds, eds = xdsmsg.RouteType, xdsmsg.EndpointType
-
-	adsService  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
-	dpdsService = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
 )
 
 // put sets a resource whose bytes are a text. Its locator is "name" or "name key=value key=value".
@@ -81,17 +78,16 @@ func eachProtocol(t *testing.T, test func(t *testing.T, s *testutils.FakeServer,
 	for _, delta := range []bool{false, true} {
 		xdstest.Parallel(t, fmt.Sprintf("delta %t", delta), func(t *testing.T) {
 			s := testutils.StartFakeServer(t)
-			test(t, s, func() *peer { return openPeer(t, s, adsService, delta) })
+			test(t, s, func() *peer { return openPeer(t, s, delta) })
 		})
 	}
 }
 
-func openPeer(t *testing.T, s *testutils.FakeServer, service string, delta bool) *peer {
+func openPeer(t *testing.T, s *testutils.FakeServer, delta bool) *peer {
 	t.Helper()
-	methods := map[string]string{adsService: "AggregatedResources", dpdsService: "DynamicParameterConstraints"}
-	method := service + "Stream" + methods[service]
+	method := "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 	if delta {
-		method = service + "Delta" + methods[service]
+		method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 	}
 	p := &peer{
 		t: t, ctx: testutils.Context(t), delta: delta, node: &corepb.Node{Id: "n"},
@@ -251,7 +247,7 @@ func (p *peer) mustEnd(want codes.Code) {
 // firstVersion returns the version of a Cluster.
 func firstVersion(t *testing.T, s *testutils.FakeServer, name string) string {
 	t.Helper()
-	p := openPeer(t, s, adsService, true)
+	p := openPeer(t, s, true)
 	p.request(cds, []string{name}, nil)
 	m := new(discoverypb.DeltaDiscoveryResponse)
 	xdstest.NoError(t, p.wire.RecvMsg(m))

@@ -63,7 +63,7 @@ func (s *side) step(t *testing.T, protocol, line string) string {
 		return p.step(s.server, words[1], words[2:])
 	}
 	if words[0] == "open" {
-		p := openPeer(t, s.server, adsService, protocol == "delta")
+		p := openPeer(t, s.server, protocol == "delta")
 		p.byLocators = words[len(words)-1] == "locators"
 		s.peers[words[1]] = p
 		return ""

@@ -82,7 +82,11 @@ func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Messag
 			return
 		}
 	}
-	tx.put(body.GetTypeUrl(), newVariant(name, parameters, proto.CloneOf(body)))
+	v := newVariant(name, parameters, proto.CloneOf(body))
+	tx.change(body.GetTypeUrl(), name, func(all variants) {
+		delete(all, wholeName)
+		all[parametersKey(parameters)] = v
+	})
 }
 
 // SetError sets an error in place of a resource and all its variants, or of a glob collection (xRFC TP3). A
@@ -124,13 +128,6 @@ func (tx *Tx) Delete(typeURL, name string) {
 // DeleteVariant removes one variant, or the error in its place.
 func (tx *Tx) DeleteVariant(typeURL, name string, parameters map[string]string) {
 	tx.change(typeURL, name, func(all variants) { delete(all, parametersKey(parameters)) })
-}
-
-func (tx *Tx) put(typeURL string, v *variant) {
-	tx.change(typeURL, v.name, func(all variants) {
-		delete(all, wholeName)
-		all[parametersKey(v.parameters)] = v
-	})
 }
 
 // change changes what there is under a name.

@@ -28,8 +28,6 @@ import (
 // subscribes to all that the client wants, and a response is made for delta first. FakeServer.state guards it.
 type stream struct {
 	delta bool
-	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
-	onlyType string
 	// due says that something may be due.
 	due bool
 
@@ -137,9 +135,9 @@ func (st *stream) typeOf(req *discoverypb.DeltaDiscoveryRequest) (ts *typeState,
 	if len(st.types) == 0 {
 		st.node = req.GetNode()
 	}
-	typeURL, locators := cmp.Or(req.GetTypeUrl(), st.onlyType), len(req.GetResourceLocatorsSubscribe()) > 0
-	if typeURL == "" || st.onlyType != "" && typeURL != st.onlyType {
-		return nil, false, status.Errorf(codes.InvalidArgument, "type_url is %q", typeURL)
+	typeURL, locators := req.GetTypeUrl(), len(req.GetResourceLocatorsSubscribe()) > 0
+	if typeURL == "" {
+		return nil, false, status.Error(codes.InvalidArgument, "type_url is empty")
 	}
 	ts = st.types[typeURL]
 	if first = ts == nil; first {

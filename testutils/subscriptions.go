@@ -2,6 +2,7 @@ package testutils
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // wildcard is the name that subscribes to all resources of a type.
@@ -148,12 +150,12 @@ func (ts *typeState) wanted(s *store, node *corepb.Node, tp topic, sub *subscrip
 			continue
 		}
 		// All variants that match or, for a client that knows no variants, one.
-		found := variants{"": all.choose(nil)}
-		if ts.byLocators {
-			found = all.matching(sub.constraints)
+		found := all
+		if !ts.byLocators {
+			found = variants{"": all.choose(nil)}
 		}
 		for key, v := range found {
-			if v != nil && (v.err == nil || tp.name != wildcard) { // TP3 has no errors for the wildcard
+			if matches(sub.constraints, v.parameters) && (v.err == nil || tp.name != wildcard) { // TP3 has no errors for the wildcard
 				w[topic{name, key}] = fact{variant: v}
 			}
 		}
@@ -169,81 +171,63 @@ func isMember(name, collection string) bool {
 	return collection == wildcard || strings.HasPrefix(name, xdsname.Prefix) && xdsname.CollectionOf(name) == collection
 }
 
-// item is a topic with what the client is to know of it; with what it was told, if that is gone from a collection.
-type item struct {
-	topic
-	fact
-	isNew, gone bool
-}
-
-// compare returns what a client is to know of a subscription, and notes that it was told. With keepLost, what it has and is to lose
-// is kept, for a response before its other types have changed (make before break).
-func (ts *typeState) compare(s *store, node *corepb.Node, tp topic, sub *subscription, keepLost bool) (items []item) {
-	now := ts.wanted(s, node, tp, sub)
-	failed := now[tp].isError()
-	for of, old := range sub.told {
-		f, wanted := now[of]
-		if keepLost && old.isResource() && !f.isResource() && (of == tp || !failed) {
-			now[of] = fact{old.variant, true}
-		} else if !wanted && !failed {
-			items = append(items, item{topic: of, fact: old, gone: true})
-		}
-	}
-	for of, f := range now {
-		old, known := sub.told[of]
-		// That a collection is not there is said only of one without members.
-		isNew := (!known || !f.equal(old)) && (f.variant != nil || len(now) == 1)
-		items = append(items, item{topic: of, fact: f, isNew: isNew})
-	}
-	sub.told = now
-	return items
-}
-
-// news returns what the client is to be told of a type, nil if there is nothing.
+// news returns what the client is to be told of a type, nil if there is nothing, and notes that it was told. With keepLost, what it has
+// and is to lose is kept, for a response before its other types have changed (make before break).
 func (st *stream) news(ts *typeState, s *store, keepLost bool) *discoverypb.DeltaDiscoveryResponse {
-	var items []item
+	// now is what all subscriptions are to know, isNew says of which topics one was not told, and gone is what collections have lost.
+	now, isNew, gone := facts{}, map[topic]bool{}, facts{}
 	for tp, sub := range ts.subscribed {
-		items = append(items, ts.compare(s, st.node, tp, sub, keepLost)...)
+		wanted := ts.wanted(s, st.node, tp, sub)
+		failed := wanted[tp].isError()
+		for of, old := range sub.told {
+			f, still := wanted[of]
+			if keepLost && old.isResource() && !f.isResource() && (of == tp || !failed) {
+				wanted[of] = fact{old.variant, true}
+			} else if !still && !failed {
+				gone[of] = old
+				if _, known := now[of]; !known { // by another subscription
+					now[of] = fact{}
+				}
+			}
+		}
+		for of, f := range wanted {
+			// That a collection is not there is said only of one without members.
+			if old, known := sub.told[of]; (!known || !f.equal(old)) && (f.variant != nil || len(wanted) == 1) {
+				isNew[of] = true
+			}
+			if !now[of].isResource() {
+				now[of] = f
+			}
+		}
+		sub.told = wanted
 	}
-	slices.SortFunc(items, func(a, b item) int {
-		return cmp.Or(strings.Compare(a.topic.name, b.topic.name), strings.Compare(a.which, b.which))
-	})
-	all, there := ts.unanswered, map[topic]bool{}
-	for _, it := range items {
-		all = all || it.isNew || it.gone
-		there[it.topic] = there[it.topic] || it.variant != nil && !it.gone
-	}
-	all = all && ts.complete
+	all := ts.complete && (ts.unanswered || len(isNew)+len(gone) > 0)
 	// sent are the names of which a resource is sent. A client takes a variant for all locators that it
 	// matches, in place of what they had: so what these have is sent with it.
 	sent := map[string]bool{}
-	for _, it := range items {
-		if ts.byLocators && it.isResource() && !it.gone && (it.isNew || all) {
-			sent[it.topic.name] = true
+	for of, f := range now {
+		if ts.byLocators && f.isResource() && (isNew[of] || all) {
+			sent[of.name] = true
 		}
 	}
 	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: ts.typeURL}
-	said := map[any]bool{} // variants and topics: several subscriptions may have them
-	for _, it := range items {
-		again := it.isNew || sent[it.topic.name]
+	said := map[*variant]bool{} // several topics may have one
+	for _, of := range slices.SortedFunc(maps.Keys(now), func(a, b topic) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.which, b.which))
+	}) {
+		f, again := now[of], isNew[of] || sent[of.name]
 		switch {
-		case it.gone:
-			if !there[it.topic] && !said[it.topic] {
-				said[it.topic] = true
-				st.remove(ts, it, resp)
+		case f.isResource():
+			if (all || again && !f.kept) && !said[f.variant] {
+				said[f.variant] = true
+				resp.Resources = append(resp.Resources, ts.resource(of, f.variant))
 			}
-		case it.isResource():
-			if (all || again && !it.kept) && !said[it.variant] {
-				said[it.variant] = true
-				resp.Resources = append(resp.Resources, ts.resource(it))
+		case f.isError():
+			if again {
+				resp.ResourceErrors = append(resp.ResourceErrors, &discoverypb.ResourceError{ResourceName: ts.resourceName(of, f.variant), ErrorDetail: f.err.Proto()})
 			}
-		case said[it.topic] || !again:
-		case it.isError():
-			said[it.topic] = true
-			resp.ResourceErrors = append(resp.ResourceErrors, &discoverypb.ResourceError{ResourceName: ts.resourceName(it), ErrorDetail: it.err.Proto()})
-		case it.isNew:
-			said[it.topic] = true
-			st.remove(ts, it, resp)
+		case isNew[of] || gone[of].variant != nil:
+			st.remove(ts, of, gone[of].variant, resp)
 		}
 	}
 	nothing := len(resp.Resources)+len(resp.ResourceErrors)+len(resp.RemovedResources)+len(resp.RemovedResourceNames) == 0
@@ -253,9 +237,10 @@ func (st *stream) news(ts *typeState, s *store, keepLost bool) *discoverypb.Delt
 	return resp
 }
 
-// remove adds to a response that something is not there. SotW says so only by a response that is complete.
-func (st *stream) remove(ts *typeState, it item, resp *discoverypb.DeltaDiscoveryResponse) {
-	of := ts.resourceName(it)
+// remove adds to a response that something is not there, or not any more: was is the variant that a collection had. SotW says so only
+// by a response that is complete.
+func (st *stream) remove(ts *typeState, tp topic, was *variant, resp *discoverypb.DeltaDiscoveryResponse) {
+	of := ts.resourceName(tp, was)
 	switch {
 	case !st.delta:
 	case !ts.byLocators:
@@ -263,7 +248,7 @@ func (st *stream) remove(ts *typeState, it item, resp *discoverypb.DeltaDiscover
 	default:
 		resp.RemovedResourceNames = append(resp.RemovedResourceNames, of)
 		// A client takes the removal of a variant for that of a locator with these constraints too: what it has is sent again.
-		if sub := ts.subscribed[locator(it.topic.name, of.GetDynamicParameterConstraints())]; it.gone && sub != nil {
+		if sub := ts.subscribed[locator(tp.name, of.GetDynamicParameterConstraints())]; was != nil && sub != nil {
 			sub.told = facts{}
 			st.due = true
 		}
@@ -271,12 +256,12 @@ func (st *stream) remove(ts *typeState, it item, resp *discoverypb.DeltaDiscover
 }
 
 // resource returns the message for a variant.
-func (ts *typeState) resource(it item) *discoverypb.Resource {
-	r := &discoverypb.Resource{Name: ts.resourceName(it).GetName(), Version: it.version, Resource: it.body}
+func (ts *typeState) resource(of topic, v *variant) *discoverypb.Resource {
+	r := &discoverypb.Resource{Name: ts.resourceName(of, v).GetName(), Version: v.version, Resource: v.body}
 	if ts.byLocators {
-		r.DynamicParameters = it.parameters
+		r.DynamicParameters = v.parameters
 	}
-	if it.doNotCache {
+	if v.doNotCache {
 		r.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
 	}
 	return r
@@ -284,25 +269,14 @@ func (ts *typeState) resource(it item) *discoverypb.Resource {
 
 // resourceName names a topic to the client: a subscription in the client's words, a variant of a collection
 // by constraints that only it satisfies.
-func (ts *typeState) resourceName(it item) *discoverypb.ResourceName {
-	if sub, ok := ts.subscribed[it.topic]; ok {
+func (ts *typeState) resourceName(tp topic, v *variant) *discoverypb.ResourceName {
+	if sub, ok := ts.subscribed[tp]; ok {
 		return &discoverypb.ResourceName{Name: sub.name, DynamicParameterConstraints: sub.constraints}
 	}
-	of := &discoverypb.ResourceName{Name: it.variant.name}
+	of := &discoverypb.ResourceName{Name: v.name}
 	if ts.byLocators {
-		of.DynamicParameterConstraints = exactly(it.parameters)
+		exact, _ := dynparam.Exact(v.parameters) // that are sent to clients
+		of.DynamicParameterConstraints = exact.ToProto()
 	}
 	return of
-}
-
-func exactly(parameters map[string]string) *discoverypb.DynamicParameterConstraints {
-	c := &discoverypb.DynamicParameterConstraints{KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{}}
-	for key, value := range parameters {
-		c.KeyConstraints[key] = &discoverypb.DynamicParameterConstraints_KeyConstraints{
-			Constraints: []*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint{{
-				Constraint: &discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint_Value{Value: value},
-			}},
-		}
-	}
-	return c
 }

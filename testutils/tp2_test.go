@@ -79,25 +79,3 @@ func learned(t *testing.T, body, typeURL string) string {
 	}
 	return parameters.Map()["use_proxy"]
 }
-
-// DPDS as a service of its own, whose requests need no type.
-func TestTP2_DPDSService(t *testing.T) {
-	t.Parallel()
-	s := testutils.StartFakeServer(t)
-	all := xdstest.Constraints("use_proxy=true")
-	s.Update(t, func(tx *testutils.Tx) {
-		tx.SetDPDS(dpdsName, func(*corepb.Node) (dynparam.ByType, error) {
-			return dynparam.NewByType(map[string]dynparam.Constraints{dynparam.AnyType: all, typeurl.Name(rds): all})
-		})
-	})
-	for _, delta := range []bool{false, true} {
-		p := openPeer(t, s, dpdsService, delta)
-		p.subscribe("", dpdsName)
-		if got := p.learn(rds); got != "true" {
-			t.Errorf("delta %t: use_proxy=%s", delta, got)
-		}
-		p = openPeer(t, s, dpdsService, delta)
-		p.subscribe(cds, "c")
-		p.mustEnd(codes.InvalidArgument)
-	}
-}
