@@ -224,15 +224,6 @@ func (m *mesh) as(id string, opts ...testutils.BootstrapOption) []byte {
 	return testutils.Bootstrap(id, m.Addr(), append([]testutils.BootstrapOption{testutils.ServerFeatures(m.features...)}, opts...)...)
 }
 
-// asks matches the request that adds a name to those of a type that the client asks
-// for, over either protocol.
-func asks(typeURL, added string, others ...string) xdstest.Match {
-	if protocol == "delta" {
-		return xdstest.Subscribing(typeURL, added)
-	}
-	return xdstest.ForNames(typeURL, append(others, added)...)
-}
-
 // keepSilent makes the control plane send nothing for missing resources over delta, as over
 // SotW. Otherwise RPCs that need them would fail at once over delta.
 func (m *mesh) keepSilent() {

@@ -41,7 +41,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 			{"RDS moves to a cluster that is configured later", func(m *mesh, l load, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(routesTo(service, "new"))
-				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
+				m.MustWait(testutils.Context(m.t), m.t, xdstest.Subscribing(xdsmsg.ClusterType, "new"))
 				m.set(clusterOf("new", to))
 			}},
 			{"CDS names another ClusterLoadAssignment", func(m *mesh, l load, from, to *testutils.Backend) {
@@ -50,7 +50,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 			{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, l load, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"))
-				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "other-endpoints"))
+				m.MustWait(testutils.Context(m.t), m.t, xdstest.Subscribing(xdsmsg.EndpointType, "other-endpoints"))
 				m.set(endpointsOf("other-endpoints", to))
 			}},
 			{"EDS names another endpoint", func(m *mesh, l load, from, to *testutils.Backend) {
@@ -70,13 +70,13 @@ func TestUpdatesUnderLoad(t *testing.T) {
 			{"RDS names a new cluster, and the control plane is lost", func(m *mesh, l load, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(routesTo(service, "new"))
-				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
+				m.MustWait(testutils.Context(m.t), m.t, xdstest.Subscribing(xdsmsg.ClusterType, "new"))
 				comesBack(m, l, from, to)
 			}},
 			{"CDS names a new ClusterLoadAssignment, and the control plane is lost", func(m *mesh, l load, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(xdsmsg.EDSCluster("cluster", "new"))
-				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "new"))
+				m.MustWait(testutils.Context(m.t), m.t, xdstest.Subscribing(xdsmsg.EndpointType, "new"))
 				comesBack(m, l, from, to)
 			}},
 		} {

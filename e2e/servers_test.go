@@ -81,7 +81,7 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 		// The new route names a cluster; when the client subscribes to it, the primary
 		// stops.
 		p.high.OnRequest(func(r xdstest.Request) error {
-			if asks(xdsmsg.ClusterType, "new", "cluster")(r) {
+			if xdstest.Subscribing(xdsmsg.ClusterType, "new")(r) {
 				p.high.RefuseStreams(errors.New("stopped"))
 				return errors.New("stopped")
 			}

@@ -78,7 +78,7 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 		answer := a.origin.StallSends()
 		cc := a.dial()
 		cc.Connect()
-		a.origin.MustWait(testutils.Context(t), t, asks(dynparam.MapTypeURL, dpdsElsewhere))
+		a.origin.MustWait(testutils.Context(t), t, xdstest.Subscribing(dynparam.MapTypeURL, dpdsElsewhere))
 		if early := a.cache.Requests(); len(early) > 0 {
 			t.Errorf("requests to the cache before the response of DPDS: %v", early)
 		}

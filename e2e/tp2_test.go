@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"slices"
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -93,5 +94,9 @@ func constrainChannels(t testing.TB, bootstrap []byte, c dynparam.ByType) {
 // awaitLocator waits for a request for the resource with the constraints.
 func (m *mesh) awaitLocator(typeURL, name string, c dynparam.ByType) {
 	m.t.Helper()
-	m.MustWait(testutils.Context(m.t), m.t, xdstest.SubscribingTo(typeURL, testutils.Locator{Name: name, Constraints: c.For(typeURL)}))
+	m.MustWait(testutils.Context(m.t), m.t, func(r xdstest.Request) bool {
+		return r.TypeURL == typeURL && slices.ContainsFunc(r.Locators, func(l testutils.Locator) bool {
+			return l.Name == name && l.Constraints.Equal(c.For(typeURL))
+		})
+	})
 }

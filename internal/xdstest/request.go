@@ -72,34 +72,12 @@ func (r Request) String() string { return fmt.Sprintf("stream %d: %v", r.Stream,
 // Match is a predicate on requests.
 type Match func(Request) bool
 
-// ForNames matches the SotW requests of a type for exactly these names, in any
-// order.
-func ForNames(typeURL string, names ...string) Match {
-	want := slices.Sorted(slices.Values(names))
-	return func(r Request) bool {
-		return !r.Delta && r.TypeURL == typeURL && slices.Equal(slices.Sorted(slices.Values(r.Names)), want)
-	}
-}
-
 // Subscribing matches the requests of a type that ask for all of these names,
 // and perhaps for more: SotW requests that have them in their list, and delta
 // requests that subscribe to them.
 func Subscribing(typeURL string, names ...string) Match {
 	return func(r Request) bool {
 		return r.TypeURL == typeURL && !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(r.Names, name) })
-	}
-}
-
-// SubscribingTo matches the requests of a type that ask for all of these
-// locators, and perhaps for more: SotW requests that have them in their list, and
-// delta requests that subscribe to them.
-func SubscribingTo(typeURL string, want ...testutils.Locator) Match {
-	return func(r Request) bool {
-		return r.TypeURL == typeURL && !slices.ContainsFunc(want, func(w testutils.Locator) bool {
-			return !slices.ContainsFunc(r.Locators, func(h testutils.Locator) bool {
-				return h.Name == w.Name && h.Constraints.Equal(w.Constraints)
-			})
-		})
 	}
 }
 

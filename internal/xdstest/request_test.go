@@ -18,8 +18,6 @@ func TestMatches_TellTheProtocolsApart(t *testing.T) {
 		{"Subscribing to one", xdstest.Subscribing("t", "b"), true, true},
 		{"Subscribing to another", xdstest.Subscribing("t", "a", "c"), false, false},
 		{"Subscribing to another type", xdstest.Subscribing("u", "a"), false, false},
-		{"ForNames", xdstest.ForNames("t", "b", "a"), true, false},
-		{"ForNames without names", xdstest.ForNames("t"), false, false},
 	}
 	for _, tt := range tests {
 		if tt.match(full) != tt.sotw || tt.match(change) != tt.delta {

@@ -40,7 +40,7 @@ func TestServer_StoreAndRecordSurviveARestart(t *testing.T) {
 		if got := len(resp.GetResources()); got != 1 {
 			t.Errorf("run %d: %d Clusters", run, got)
 		}
-		if req := s.MustWait(ctx, t, xdstest.ForNames(xdsmsg.ClusterType, "c")); req.Stream != run+1 {
+		if req := s.MustWait(ctx, t, xdstest.Subscribing(xdsmsg.ClusterType, "c")); req.Stream != run+1 {
 			t.Errorf("run %d: the request is of stream %d", run, req.Stream)
 		}
 		if got := s.Clients(); len(got) != 1 {
