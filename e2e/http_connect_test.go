@@ -4,9 +4,12 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	proxypb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/http_11_proxy/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -20,7 +23,9 @@ func withProxy(resources []proto.Message, proxy string) []proto.Message {
 		for _, l := range a.GetEndpoints() {
 			for _, e := range l.GetLbEndpoints() {
 				if proxy != "" {
-					e.Metadata = xdsmsg.Proxy(proxy)
+					e.Metadata = &corepb.Metadata{TypedFilterMetadata: map[string]*anypb.Any{
+						"envoy.http11_proxy_transport_socket.proxy_address": xdsmsg.Any(xdsmsg.Address(proxy)),
+					}}
 				}
 			}
 		}
@@ -29,7 +34,8 @@ func withProxy(resources []proto.Message, proxy string) []proto.Message {
 		switch r := r.(type) {
 		case *clusterpb.Cluster:
 			if !isAggregate(r) {
-				r.TransportSocket = xdsmsg.ProxySocket(r.GetTransportSocket())
+				r.TransportSocket = xdsmsg.TLSSocket(&proxypb.Http11ProxyUpstreamTransport{TransportSocket: r.GetTransportSocket()})
+				r.TransportSocket.Name = "envoy.transport_sockets.http_11_proxy"
 			}
 			give(r.GetLoadAssignment())
 		case *endpointpb.ClusterLoadAssignment:

@@ -1,9 +1,6 @@
 package xdsmsg
 
-import (
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-)
+import routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 // RouteConfig is a RouteConfiguration with one virtual host for one domain.
 func RouteConfig(name, domain string, routes ...*routepb.Route) *routepb.RouteConfiguration {
@@ -65,13 +62,9 @@ type Weighted struct {
 
 // ToClusters forwards to clusters drawn by weight.
 func ToClusters(clusters ...Weighted) *routepb.RouteAction {
-	split := &routepb.WeightedCluster{}
+	split := new(routepb.RouteAction)
 	for _, c := range clusters {
-		split.Clusters = append(split.Clusters, &routepb.WeightedCluster_ClusterWeight{
-			Name: c.Cluster, Weight: wrapperspb.UInt32(c.Weight),
-		})
+		With(split, `weighted_clusters { clusters { name: %q weight { value: %d } } }`, c.Cluster, c.Weight)
 	}
-	return &routepb.RouteAction{
-		ClusterSpecifier: &routepb.RouteAction_WeightedClusters{WeightedClusters: split},
-	}
+	return split
 }

@@ -1,33 +1,29 @@
 package xdsmsg
 
 import (
+	"fmt"
+
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
 )
 
 // UpstreamTLS is TLS with the certificate provider instances of the client's certificate, ""
 // for none, and of the roots, "" for those of the system, and with exact SANs.
 func UpstreamTLS(identity, roots string, sans ...string) *tlspb.UpstreamTlsContext {
-	validation := new(tlspb.CertificateValidationContext)
-	if roots == "" {
-		validation.SystemRootCerts = new(tlspb.CertificateValidationContext_SystemRootCerts)
-	} else {
-		validation.CaCertificateProviderInstance = &tlspb.CertificateProviderPluginInstance{InstanceName: roots}
+	const instance = "certificate_provider_instance { instance_name: %q }"
+	validation := "system_root_certs {}"
+	if roots != "" {
+		validation = fmt.Sprintf("ca_"+instance, roots)
 	}
 	for _, san := range sans {
-		//lint:ignore SA1019 Control planes send the field, and gRPC reads no other.
-		validation.MatchSubjectAltNames = append(validation.MatchSubjectAltNames,
-			&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: san}})
+		validation += fmt.Sprintf(" match_subject_alt_names { exact: %q }", san)
 	}
-	common := &tlspb.CommonTlsContext{
-		ValidationContextType: &tlspb.CommonTlsContext_ValidationContext{ValidationContext: validation},
-	}
+	context := With(new(tlspb.UpstreamTlsContext), "common_tls_context { validation_context { %s } }", validation)
 	if identity != "" {
-		common.TlsCertificateProviderInstance = &tlspb.CertificateProviderPluginInstance{InstanceName: identity}
+		With(context, "common_tls_context { tls_"+instance+" }", identity)
 	}
-	return &tlspb.UpstreamTlsContext{CommonTlsContext: common}
+	return context
 }
 
 // TLSSocket is the transport socket of a Cluster (an UpstreamTlsContext) or of a server's
