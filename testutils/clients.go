@@ -79,8 +79,7 @@ func (st *stream) status() ClientStatus {
 	for _, ts := range st.types {
 		t := ts.reply
 		for _, sub := range ts.subscribed {
-			// What cannot be used as constraints is in the status without them.
-			constraints, _ := dynparam.FromProto(sub.constraints)
+			constraints, _ := dynparam.FromProto(sub.constraints) // what cannot be used as constraints is none
 			t.Locators = append(t.Locators, Locator{sub.name, constraints})
 		}
 		slices.SortFunc(t.Locators, func(a, b Locator) int {

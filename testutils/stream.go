@@ -38,10 +38,20 @@ type stream struct {
 
 // serve runs a stream until the client, an error or the server ends it.
 func (f *FakeServer) serve(lasts context.Context, st *stream, wire grpc.ServerStream) error {
-	if !f.begin(lasts, st) {
+	begun := false
+	f.state.Change(func() {
+		if begun = lasts.Err() == nil; begun {
+			f.running.Add(1)
+			f.streams = append(f.streams, st)
+		}
+	})
+	if !begun {
 		return errStopped
 	}
-	defer f.end(st)
+	defer f.state.Change(func() {
+		f.running.Done()
+		f.streams = slices.DeleteFunc(f.streams, func(other *stream) bool { return other == st })
+	})
 	ended := make(chan error, 2)
 	f.running.Go(func() {
 		for {
@@ -79,24 +89,6 @@ func (f *FakeServer) serve(lasts context.Context, st *stream, wire grpc.ServerSt
 	case <-lasts.Done():
 		return errStopped
 	}
-}
-
-// begin adds a stream, unless the server stops.
-func (f *FakeServer) begin(lasts context.Context, st *stream) (begun bool) {
-	f.state.Change(func() {
-		if begun = lasts.Err() == nil; begun {
-			f.running.Add(1)
-			f.streams = append(f.streams, st)
-		}
-	})
-	return begun
-}
-
-func (f *FakeServer) end(st *stream) {
-	f.state.Change(func() {
-		f.running.Done()
-		f.streams = slices.DeleteFunc(f.streams, func(other *stream) bool { return other == st })
-	})
 }
 
 // receive reads a request.

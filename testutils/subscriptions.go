@@ -69,28 +69,22 @@ func subscriptionsOf(byLocators bool, names []string, locators []*discoverypb.Re
 	return all
 }
 
-// fact is what a client is to know, or was told, of a topic: a variant or an error, or that there is neither.
-type fact struct {
-	*variant
-	// kept says that there is nothing any more, but that the client is not told yet.
-	kept bool
-}
+func (v *variant) isResource() bool { return v != nil && v.err == nil }
+func (v *variant) isError() bool    { return v != nil && v.err != nil }
 
-func (f fact) isResource() bool { return f.variant != nil && f.err == nil }
-func (f fact) isError() bool    { return f.variant != nil && f.err != nil }
-
-func (f fact) equal(other fact) bool {
+// isNews reports whether a client that was told of another variant is to be told of this one.
+func (v *variant) isNews(told *variant) bool {
 	switch {
-	case f.variant == nil || other.variant == nil:
-		return f.variant == other.variant
-	case f.err == nil && other.err == nil:
-		return f.version == other.version
+	case v == nil || told == nil:
+		return v != told
+	case v.err == nil && told.err == nil:
+		return v.version != told.version
 	}
-	return f.err != nil && other.err != nil && proto.Equal(f.err.Proto(), other.err.Proto())
+	return v.err == nil || told.err == nil || !proto.Equal(v.err.Proto(), told.err.Proto())
 }
 
-// facts are what a client is to know, or was told, of one subscription.
-type facts map[topic]fact
+// facts are what a client is to know, or was told: a variant or an error, or nil for neither.
+type facts map[topic]*variant
 
 // typeState is what a stream has of one type.
 type typeState struct {
@@ -114,22 +108,15 @@ func hasWildcard(typeURL string) bool {
 	return typeURL == typeurl.Listener || typeURL == typeurl.Cluster
 }
 
-// resume notes what a client has from an earlier stream. Versions are by name: by locators one says nothing of a
-// collection, nor if there are several locators of the name.
+// resume notes what a client that subscribes by names has from an earlier stream. Versions are by name, which says nothing of a
+// variant.
 func (ts *typeState) resume(versions map[string]string) {
 	for name, version := range versions {
 		of := topic{name: xdsname.Canonical(name)}
-		had := fact{variant: &variant{name: name, version: version}}
-		var named []topic
 		for tp, sub := range ts.subscribed {
-			if tp.name == of.name {
-				named = append(named, tp)
-			} else if !ts.byLocators && isMember(of.name, tp.name) {
-				sub.told[of] = had
+			if tp == of || !ts.byLocators && isMember(of.name, tp.name) {
+				sub.told[of] = &variant{name: name, version: version}
 			}
-		}
-		if len(named) == 1 {
-			ts.subscribed[named[0]].told[named[0]] = had
 		}
 	}
 }
@@ -137,11 +124,11 @@ func (ts *typeState) resume(versions map[string]string) {
 // wanted computes what the client is to know of a subscription.
 func (ts *typeState) wanted(s *store, node *corepb.Node, tp topic, sub *subscription) facts {
 	if tp.name != wildcard && !xdsname.IsCollection(tp.name) {
-		return facts{tp: {variant: s.under(ts.typeURL, tp.name, node).choose(sub.constraints)}}
+		return facts{tp: s.under(ts.typeURL, tp.name, node).choose(sub.constraints)}
 	}
 	w := facts{}
 	if tp.name != wildcard {
-		if w[tp] = (fact{variant: s.types[ts.typeURL][tp.name][wholeName]}); w[tp].isError() {
+		if w[tp] = s.types[ts.typeURL][tp.name][wholeName]; w[tp].isError() {
 			return w // nothing is said about members
 		}
 	}
@@ -156,7 +143,7 @@ func (ts *typeState) wanted(s *store, node *corepb.Node, tp topic, sub *subscrip
 		}
 		for key, v := range found {
 			if matches(sub.constraints, v.parameters) && (v.err == nil || tp.name != wildcard) { // TP3 has no errors for the wildcard
-				w[topic{name, key}] = fact{variant: v}
+				w[topic{name, key}] = v
 			}
 		}
 	}
@@ -180,23 +167,23 @@ func (st *stream) news(ts *typeState, s *store, keepLost bool) *discoverypb.Delt
 		wanted := ts.wanted(s, st.node, tp, sub)
 		failed := wanted[tp].isError()
 		for of, old := range sub.told {
-			f, still := wanted[of]
-			if keepLost && old.isResource() && !f.isResource() && (of == tp || !failed) {
-				wanted[of] = fact{old.variant, true}
+			v, still := wanted[of]
+			if keepLost && old.isResource() && !v.isResource() && (of == tp || !failed) {
+				wanted[of] = old
 			} else if !still && !failed {
 				gone[of] = old
 				if _, known := now[of]; !known { // by another subscription
-					now[of] = fact{}
+					now[of] = nil
 				}
 			}
 		}
-		for of, f := range wanted {
+		for of, v := range wanted {
 			// That a collection is not there is said only of one without members.
-			if old, known := sub.told[of]; (!known || !f.equal(old)) && (f.variant != nil || len(wanted) == 1) {
+			if old, known := sub.told[of]; (!known || v.isNews(old)) && (v != nil || len(wanted) == 1) {
 				isNew[of] = true
 			}
 			if !now[of].isResource() {
-				now[of] = f
+				now[of] = v
 			}
 		}
 		sub.told = wanted
@@ -205,8 +192,8 @@ func (st *stream) news(ts *typeState, s *store, keepLost bool) *discoverypb.Delt
 	// sent are the names of which a resource is sent. A client takes a variant for all locators that it
 	// matches, in place of what they had: so what these have is sent with it.
 	sent := map[string]bool{}
-	for of, f := range now {
-		if ts.byLocators && f.isResource() && (isNew[of] || all) {
+	for of, v := range now {
+		if ts.byLocators && v.isResource() && (isNew[of] || all) {
 			sent[of.name] = true
 		}
 	}
@@ -215,19 +202,19 @@ func (st *stream) news(ts *typeState, s *store, keepLost bool) *discoverypb.Delt
 	for _, of := range slices.SortedFunc(maps.Keys(now), func(a, b topic) int {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.which, b.which))
 	}) {
-		f, again := now[of], isNew[of] || sent[of.name]
+		v, again := now[of], isNew[of] || sent[of.name]
 		switch {
-		case f.isResource():
-			if (all || again && !f.kept) && !said[f.variant] {
-				said[f.variant] = true
-				resp.Resources = append(resp.Resources, ts.resource(of, f.variant))
+		case v.isResource():
+			if (all || again) && !said[v] {
+				said[v] = true
+				resp.Resources = append(resp.Resources, ts.resource(of, v))
 			}
-		case f.isError():
+		case v.isError():
 			if again {
-				resp.ResourceErrors = append(resp.ResourceErrors, &discoverypb.ResourceError{ResourceName: ts.resourceName(of, f.variant), ErrorDetail: f.err.Proto()})
+				resp.ResourceErrors = append(resp.ResourceErrors, &discoverypb.ResourceError{ResourceName: ts.resourceName(of, v), ErrorDetail: v.err.Proto()})
 			}
-		case isNew[of] || gone[of].variant != nil:
-			st.remove(ts, of, gone[of].variant, resp)
+		case isNew[of] || gone[of] != nil:
+			st.remove(ts, of, gone[of], resp)
 		}
 	}
 	nothing := len(resp.Resources)+len(resp.ResourceErrors)+len(resp.RemovedResources)+len(resp.RemovedResourceNames) == 0
