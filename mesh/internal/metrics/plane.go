@@ -20,9 +20,6 @@ import (
 
 const namespace = "dynxds_controlplane"
 
-// buckets are those of durations, in seconds.
-var buckets = []float64{0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60}
-
 // Plane are the metrics of one control plane. It is safe for concurrent use.
 type Plane struct {
 	registry *prometheus.Registry
@@ -31,16 +28,14 @@ type Plane struct {
 	pushes, bytes, acks, nacks *prometheus.CounterVec
 	resourceErrors, refused    *prometheus.CounterVec
 	build, changeToACK         prometheus.Histogram
-	lastChange                 lastChange
+	// lastChange is how long clients took for the last change that one of them has ACKed.
+	lastChange struct {
+		mu   sync.Mutex
+		at   time.Time
+		took time.Duration
+	}
 	// unserved is when documents were seen that are not served yet, nil if there are none.
 	unserved atomic.Pointer[time.Time]
-}
-
-// lastChange is how long clients took for the last change that one of them has ACKed.
-type lastChange struct {
-	mu   sync.Mutex
-	at   time.Time
-	took time.Duration
 }
 
 // New returns metrics that are not served yet.
@@ -57,33 +52,31 @@ func New() *Plane {
 		nacks:          counters("nacks_total", "Responses that clients have rejected.", byType),
 		resourceErrors: counters("resource_errors_total", "Errors sent to clients in place of resources (xRFC TP3).", byType),
 		refused:        counters("refused_total", "What clients were refused because a limit is reached.", []string{"limit"}),
-		build: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "build_seconds",
-			Help:    "Time from reading the documents to their resources being stored, of updates that were published.",
-			Buckets: buckets,
-		}),
-		changeToACK: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "change_to_ack_seconds",
-			Help:    "Time from a change of the resources to the ACK of each response that it caused.",
-			Buckets: buckets,
-		}),
+		build:          seconds("build_seconds", "Time from reading the documents to their resources being stored, of updates that were published."),
+		changeToACK:    seconds("change_to_ack_seconds", "Time from a change of the resources to the ACK of each response that it caused."),
 	}
 	p.registry.MustRegister(
 		p.streams, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	p.addCertificates()
-	last := gauge(namespace+"_last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.")
-	p.collect(func(set setter) {
+	p.collect(certificates)
+	p.collect(func(to reading) {
 		p.lastChange.mu.Lock()
 		defer p.lastChange.mu.Unlock()
-		set(last, p.lastChange.took.Seconds())
-	}, last)
+		to.gauge(namespace+"_last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.")(p.lastChange.took.Seconds())
+	})
 	return p
 }
 
 func counters(name, help string, labels []string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+// seconds is a histogram of durations.
+func seconds(name, help string) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: namespace, Name: name, Help: help, Buckets: []float64{0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60},
+	})
 }
 
 // Handler serves the metrics, in the formats of Prometheus.

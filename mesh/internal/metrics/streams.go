@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/stats"
@@ -12,19 +13,13 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// labels are those of the types of xDS, by type URL. All other types are "other", as clients may invent
-// them.
-var labels = func() map[string]string {
-	of := make(map[string]string)
-	for _, name := range append(xdsname.ResourceTypes(), xdsname.ConstraintsMap) {
-		of[typeurl.Prefix+name] = typeurl.ShortName(name)
-	}
-	return of
-}()
+// types are those of xDS.
+var types = append(xdsname.ResourceTypes(), xdsname.ConstraintsMap)
 
+// label returns the label of a type: all that are not of xDS are "other", as clients may invent them.
 func label(typeURL string) string {
-	if l := labels[typeURL]; l != "" {
-		return l
+	if name, ok := strings.CutPrefix(typeURL, typeurl.Prefix); ok && slices.Contains(types, name) {
+		return typeurl.ShortName(name)
 	}
 	return "other"
 }
@@ -48,9 +43,7 @@ func kindOf(method string) string {
 
 // AddClients adds the metrics of the clients that controlplane.Server.Overview has.
 func (p *Plane) AddClients(overview func() []controlplane.ClientStatus) {
-	distinct := gauge(namespace+"_clients", "Distinct node ids among the streams of clients.")
-	refusing := gauge(namespace+"_refusing_streams", "Streams that have rejected a response of the type and accepted none since.", "type")
-	p.collect(func(set setter) {
+	p.collect(func(to reading) {
 		nodes, refuse := make(map[string]bool), make(map[string]float64)
 		for _, client := range overview() {
 			if len(client.Types) > 0 { // otherwise it has sent nothing yet
@@ -64,11 +57,12 @@ func (p *Plane) AddClients(overview func() []controlplane.ClientStatus) {
 				}
 			}
 		}
-		set(distinct, float64(len(nodes)))
+		to.gauge(namespace+"_clients", "Distinct node ids among the streams of clients.")(float64(len(nodes)))
+		refusing := to.gauge(namespace+"_refusing_streams", "Streams that have rejected a response of the type and accepted none since.", "type")
 		for of, n := range refuse {
-			set(refusing, n, of)
+			refusing(n, of)
 		}
-	}, distinct, refusing)
+	})
 }
 
 // StatsHandler watches the streams of a gRPC server (grpc.StatsHandler).
