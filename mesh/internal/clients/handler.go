@@ -56,7 +56,7 @@ type Source struct {
 // Handler serves the Answer of a replica. One that was made in the last second is given to all that ask, so that the cost does not
 // depend on their number; and nobody waits for others to read theirs.
 func Handler(from Source) http.Handler {
-	kept := map[string]*answers{"": {}, onlyNACKs: {}, atAGlance: {}}
+	last := map[string]*kept{"": {}, onlyNACKs: {}, atAGlance: {}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query, kind := r.URL.Query(), ""
 		switch {
@@ -65,10 +65,7 @@ func Handler(from Source) http.Handler {
 		case query.Has(onlyNACKs):
 			kind = onlyNACKs
 		}
-		content, err := kept[kind].get(func() ([]byte, error) {
-			content, err := json.Marshal(from.answer(kind))
-			return append(content, '\n'), err
-		})
+		content, err := last[kind].answer(&from, kind)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -80,26 +77,25 @@ func Handler(from Source) http.Handler {
 	})
 }
 
-// answers has the last answer.
-type answers struct {
+// kept is the last answer to a kind of query.
+type kept struct {
 	mu      sync.Mutex
 	content []byte
 	made    time.Time
 }
 
-// get returns the last answer if it is fresh, or what make makes. Others wait meanwhile, and share it.
-func (a *answers) get(make func() ([]byte, error)) ([]byte, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.content != nil && time.Since(a.made) < fresh {
-		return a.content, nil
+// answer returns the last answer if it is fresh, or a new one. Others wait meanwhile, and share it.
+func (k *kept) answer(from *Source, kind string) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.content == nil || time.Since(k.made) >= fresh {
+		content, err := json.Marshal(from.answer(kind))
+		if err != nil {
+			return nil, err
+		}
+		k.content, k.made = append(content, '\n'), time.Now()
 	}
-	content, err := make()
-	if err != nil {
-		return nil, err
-	}
-	a.content, a.made = content, time.Now()
-	return content, nil
+	return k.content, nil
 }
 
 // answer returns the answer to a query.

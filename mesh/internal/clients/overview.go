@@ -2,6 +2,7 @@ package clients
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,8 @@ type Destination struct {
 	// RPCs is what clients have reported in the last six intervals (LRS), nil if they have reported nothing: RPCs that were sent to an endpoint, or
 	// dropped. Reports have no latencies, and Failed counts each status but OK.
 	RPCs *outcomes.Minute `json:"rpcs,omitempty"`
+
+	versions map[Version]*Version // until all are known
 }
 
 // Version is a version of a resource, and how many clients have it.
@@ -83,54 +86,74 @@ func OverviewOf(streams []controlplane.ClientStatus, loads []controlplane.Recent
 		s.addClient(&streams[i], now)
 	}
 	for _, load := range loads {
-		s.destination(destinationName(load.Cluster)).report(load)
+		s.destination(destinationName(load.Cluster)).addRPCs(&outcomes.Minute{
+			Seconds: int(load.Over.Round(time.Second) / time.Second), Started: load.Issued + load.Dropped,
+			Ended: load.Succeeded + load.Failed + load.Dropped, Failed: load.Failed + load.Dropped,
+		})
 	}
 	return s.overview()
 }
 
-// sums is an Overview in the making.
+// sums is an Overview in the making: what its lists will have is in maps.
 type sums struct {
-	standings    Standings
-	agents       map[string]int
-	destinations map[string]*destination
+	Overview
+	agents       map[string]*Agent
+	destinations map[string]*Destination
 	refusals     map[Refusal]*Refusal // by type and error
-	more         Overview             // what replicas have left out
 	// worst has the destinations of the client that is added, by the worst of its types.
-	worst map[*destination]Standing
-}
-
-// destination is a Destination in the making.
-type destination struct {
-	Destination
-	versions map[Version]int
+	worst map[*Destination]Standing
 }
 
 func newSums() *sums {
-	return &sums{agents: make(map[string]int), destinations: make(map[string]*destination), refusals: make(map[Refusal]*Refusal), worst: make(map[*destination]Standing)}
+	return &sums{agents: make(map[string]*Agent), destinations: make(map[string]*Destination), refusals: make(map[Refusal]*Refusal), worst: make(map[*Destination]Standing)}
 }
 
-func (s *sums) destination(name string) *destination {
-	d := s.destinations[name]
-	if d == nil {
-		d = &destination{Destination: Destination{Name: faults.Shorten(name, maxName)}, versions: make(map[Version]int)}
-		s.destinations[name] = d
+// entry returns the value of a key, which is the first one if there is none yet.
+func entry[K comparable, E any](of map[K]*E, key K, first E) *E {
+	e := of[key]
+	if e == nil {
+		e = new(E)
+		*e = first
+		of[key] = e
+	}
+	return e
+}
+
+func (s *sums) agent(name string) *Agent { return entry(s.agents, name, Agent{Name: name}) }
+
+func (s *sums) destination(name string) *Destination {
+	d := entry(s.destinations, name, Destination{})
+	if d.versions == nil {
+		d.Name, d.versions = faults.Shorten(name, maxName), make(map[Version]*Version)
 	}
 	return d
 }
 
+// refusal returns the one of the same type and error.
+func (s *sums) refusal(r Refusal) *Refusal {
+	key := Refusal{Type: r.Type, Error: r.Error}
+	r.Clients = 0
+	return entry(s.refusals, key, r)
+}
+
+func (d *Destination) version(typ, version string) *Version {
+	v := Version{Type: typ, Version: version}
+	return entry(d.versions, v, v)
+}
+
 func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
-	s.standings.add(StandingOf(c, now))
-	if agent := agentOf(c); agent != "" {
-		s.agents[agent]++
+	s.Standings.add(ofOne[StandingOf(c, now)])
+	if name := agentOf(c); name != "" {
+		s.agent(name).Clients++
 	}
 	clear(s.worst)
 	for i := range c.Types {
 		t := &c.Types[i]
 		if t.Refusing {
-			s.refuse(Refusal{
-				Client: faults.Shorten(c.Node.GetId(), maxName), Clients: 1, Type: faults.Shorten(typeurl.ShortName(t.TypeURL), maxName),
+			s.refusal(Refusal{
+				Client: faults.Shorten(c.Node.GetId(), maxName), Type: faults.Shorten(typeurl.ShortName(t.TypeURL), maxName),
 				Version: t.NACK.Version, Error: faults.Shorten(t.NACK.Err.Message(), maxError),
-			})
+			}).Clients++
 		}
 		if !slices.Contains(types, t.TypeURL) {
 			continue
@@ -140,11 +163,11 @@ func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
 			s.worst[d] = max(s.worst[d], standingOf(t, now))
 		}
 		for _, r := range t.Sent {
-			s.destination(destinationName(r.Name)).versions[Version{Type: typeurl.ShortName(t.TypeURL), Version: r.Version}]++
+			s.destination(destinationName(r.Name)).version(typeurl.ShortName(t.TypeURL), r.Version).Clients++
 		}
 	}
 	for d, standing := range s.worst {
-		d.add(standing)
+		d.Standings.add(ofOne[standing])
 	}
 }
 
@@ -168,23 +191,7 @@ func place(typ string) int {
 	return slices.IndexFunc(types, func(url string) bool { return typeurl.ShortName(url) == typ })
 }
 
-func (s *sums) refuse(r Refusal) {
-	key := Refusal{Type: r.Type, Error: r.Error}
-	if same := s.refusals[key]; same != nil {
-		same.Clients += r.Clients
-		return
-	}
-	s.refusals[key] = &r
-}
-
-func (d *destination) report(load controlplane.RecentLoad) {
-	d.addRPCs(&outcomes.Minute{
-		Seconds: int(load.Over.Round(time.Second) / time.Second), Started: load.Issued + load.Dropped,
-		Ended: load.Succeeded + load.Failed + load.Dropped, Failed: load.Failed + load.Dropped,
-	})
-}
-
-func (d *destination) addRPCs(m *outcomes.Minute) {
+func (d *Destination) addRPCs(m *outcomes.Minute) {
 	if m == nil {
 		return
 	}
@@ -199,95 +206,75 @@ func (d *destination) addRPCs(m *outcomes.Minute) {
 
 // merge adds the overview of a replica.
 func (s *sums) merge(o *Overview) {
-	s.standings.merge(o.Standings)
+	s.Standings.add(o.Standings)
 	for _, a := range o.Agents {
-		s.agents[a.Name] += a.Clients
+		s.agent(a.Name).Clients += a.Clients
 	}
 	for i := range o.Destinations {
 		from := &o.Destinations[i]
 		d := s.destination(from.Name)
-		d.merge(from.Standings)
+		d.Standings.add(from.Standings)
 		d.MoreVersions += from.MoreVersions
 		d.addRPCs(from.RPCs)
 		for _, v := range from.Versions {
-			d.versions[Version{Type: v.Type, Version: v.Version}] += v.Clients
+			d.version(v.Type, v.Version).Clients += v.Clients
 		}
 	}
 	for _, r := range o.Refusals {
-		s.refuse(r)
+		s.refusal(r).Clients += r.Clients
 	}
-	s.more.MoreDestinations += o.MoreDestinations
-	s.more.MoreRefusals += o.MoreRefusals
+	s.MoreDestinations += o.MoreDestinations
+	s.MoreRefusals += o.MoreRefusals
 }
 
 // overview puts everything in order, and leaves out what is beyond the bounds.
 func (s *sums) overview() *Overview {
-	o := s.more
-	o.Standings = s.standings
-	for name, n := range s.agents {
-		o.Agents = append(o.Agents, Agent{name, n})
-	}
-	slices.SortFunc(o.Agents, func(a, b Agent) int { return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Name, b.Name)) })
-	o.Agents, _ = bounded(o.Agents, maxAgents)
-	o.Destinations = []Destination{}
+	s.Agents, _ = bounded(s.agents, maxAgents, func(a, b *Agent) int { return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Name, b.Name)) })
 	for _, d := range s.destinations {
-		o.Destinations = append(o.Destinations, d.finished())
+		ofType := make(map[string]int)
+		for v := range d.versions {
+			ofType[v.Type]++
+			d.MostVersions = max(d.MostVersions, ofType[v.Type])
+		}
+		versions, more := bounded(d.versions, maxVersions, func(a, b *Version) int {
+			return cmp.Or(place(a.Type)-place(b.Type), b.Clients-a.Clients, cmp.Compare(a.Version, b.Version))
+		})
+		d.Versions, d.MoreVersions, d.versions = versions, d.MoreVersions+more, nil
 	}
-	slices.SortFunc(o.Destinations, func(a, b Destination) int { return worstFirst(&a, &b) })
-	destinations, more := bounded(o.Destinations, maxDestinations)
-	o.Destinations, o.MoreDestinations = destinations, o.MoreDestinations+more
-	for _, r := range s.refusals {
-		o.Refusals = append(o.Refusals, *r)
-	}
-	slices.SortFunc(o.Refusals, func(a, b Refusal) int {
+	destinations, more := bounded(s.destinations, maxDestinations, worstFirst)
+	s.Destinations, s.MoreDestinations = destinations, s.MoreDestinations+more
+	refusals, more := bounded(s.refusals, maxRefusals, func(a, b *Refusal) int {
 		return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Type, b.Type), cmp.Compare(a.Error, b.Error))
 	})
-	refusals, more := bounded(o.Refusals, maxRefusals)
-	o.Refusals, o.MoreRefusals = refusals, o.MoreRefusals+more
+	s.Refusals, s.MoreRefusals = refusals, s.MoreRefusals+more
+	o := s.Overview // without the maps
 	return &o
-}
-
-func (d *destination) finished() Destination {
-	ofType := make(map[string]int)
-	for v, n := range d.versions {
-		ofType[v.Type]++
-		d.MostVersions = max(d.MostVersions, ofType[v.Type])
-		v.Clients = n
-		d.Versions = append(d.Versions, v)
-	}
-	slices.SortFunc(d.Versions, func(a, b Version) int {
-		return cmp.Or(place(a.Type)-place(b.Type), b.Clients-a.Clients, cmp.Compare(a.Version, b.Version))
-	})
-	versions, more := bounded(d.Versions, maxVersions)
-	d.Versions, d.MoreVersions = versions, d.MoreVersions+more
-	return d.Destination
 }
 
 // worstFirst orders destinations: those that clients refuse, those whose RPCs fail, those whose clients do not answer, those whose clients
 // are behind, and then those with the most RPCs.
 func worstFirst(a, b *Destination) int {
+	x, y := a.minute(), b.minute()
+	failing := func(m outcomes.Minute) float64 { return float64(m.Failed) / float64(max(m.Seconds, 1)) }
 	return cmp.Or(
-		b.Refusing-a.Refusing, cmp.Compare(b.failedPerSecond(), a.failedPerSecond()), b.Late-a.Late, b.Behind-a.Behind,
-		cmp.Compare(b.rate(), a.rate()), b.Clients-a.Clients, cmp.Compare(a.Name, b.Name),
+		b.Refusing-a.Refusing, cmp.Compare(failing(y), failing(x)), b.Late-a.Late, b.Behind-a.Behind,
+		cmp.Compare(y.Rate(), x.Rate()), b.Clients-a.Clients, cmp.Compare(a.Name, b.Name),
 	)
 }
 
-func (d *Destination) rate() float64 {
+func (d *Destination) minute() outcomes.Minute {
 	if d.RPCs == nil {
-		return 0
+		return outcomes.Minute{}
 	}
-	return d.RPCs.Rate()
+	return *d.RPCs
 }
 
-func (d *Destination) failedPerSecond() float64 {
-	if d.RPCs == nil {
-		return 0
+// bounded returns the first elements in an order, and counts the others.
+func bounded[K comparable, E any](all map[K]*E, most int, order func(a, b *E) int) (first []E, more int) {
+	sorted := slices.SortedFunc(maps.Values(all), order)
+	first = []E{}
+	for _, e := range sorted[:min(len(sorted), most)] {
+		first = append(first, *e)
 	}
-	return float64(d.RPCs.Failed) / float64(max(d.RPCs.Seconds, 1))
-}
-
-// bounded returns the first elements, and counts the others.
-func bounded[E any](all []E, most int) (first []E, more int) {
-	n := min(len(all), most)
-	return all[:n:n], len(all) - n
+	return first, len(sorted) - len(first)
 }

@@ -20,13 +20,13 @@ const maxCell = 64
 func (f *Fleet) Lines() styled.Text {
 	var table styled.Table
 	var nacks, errs []string
-	var standings Standings
+	standings := map[string]int{}
 	if len(f.Clients) > 0 {
 		table.Row(styled.Heading, "NODE", "CLUSTER", "ADDRESS", "REPLICA", "SINCE", "STREAM", "TYPE", "NAMES", "ACKED", "STATE")
 	}
 	for i := range f.Clients {
 		c := &f.Clients[i]
-		standings.add(Standing(slices.Index(standingNames[:], c.Standing)))
+		standings[c.Standing]++
 		c.rows(&table, f.Resources)
 		nacks, errs = c.texts(nacks, errs)
 	}
@@ -39,7 +39,10 @@ func (f *Fleet) Lines() styled.Text {
 	if len(lines) > 0 {
 		lines.Add(styled.Plain, "")
 	}
-	f.summary(&lines, &standings)
+	f.summary(&lines, &Standings{
+		Clients: len(f.Clients), InSync: standings[InSync.String()], Refusing: standings[Refusing.String()],
+		Behind: standings[Behind.String()] + standings[Late.String()],
+	})
 	return lines
 }
 
@@ -64,23 +67,17 @@ func (f *Replies) summary(lines *styled.Text, s *Standings) {
 func (f *Replies) configurations(published bool) (lines []string) {
 	for _, replica := range slices.Sorted(maps.Keys(f.Configurations)) {
 		state := f.Configurations[replica]
-		add := func(text string) { lines = append(lines, replica+": "+faults.Shorten(text, maxError)) }
-		p := state.Published
-		if published && p != nil {
-			add(fmt.Sprintf("version %d, published at %s: %s, %s", p.Version, p.At.UTC().Format(time.RFC3339), faults.Count(p.Services, "service"), faults.Count(p.Policies, "policy")))
+		texts := state.Text(true)
+		if p := state.Published; published && p != nil {
+			last := fmt.Sprintf("version %d, published at %s: %s, %s", p.Version, p.At.UTC().Format(time.RFC3339), faults.Count(p.Services, "service"), faults.Count(p.Policies, "policy"))
+			reports, more := p.Beside()
+			texts = slices.Concat([]string{last}, texts, reports)
+			if more > 0 {
+				texts = append(texts, "and "+faults.Count(more, "more report"))
+			}
 		}
-		for _, text := range state.Text(true) {
-			add(text)
-		}
-		if !published || p == nil {
-			continue
-		}
-		reports, more := p.Beside()
-		for _, text := range reports {
-			add(text)
-		}
-		if more > 0 {
-			add("and " + faults.Count(more, "more report"))
+		for _, text := range texts {
+			lines = append(lines, replica+": "+faults.Shorten(text, maxError))
 		}
 	}
 	return lines

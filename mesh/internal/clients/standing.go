@@ -62,22 +62,12 @@ func (s *Standings) Text() string {
 	return fmt.Sprintf("%d in sync, %d behind, %d refusing", s.InSync, s.Behind, s.Refusing)
 }
 
-func (s *Standings) add(standing Standing) {
-	s.Clients++
-	switch standing {
-	case InSync:
-		s.InSync++
-	case Late:
-		s.Late++
-		s.Behind++
-	case Behind:
-		s.Behind++
-	case Refusing:
-		s.Refusing++
-	}
+// ofOne counts one client of a standing.
+var ofOne = [...]Standings{
+	InSync: {Clients: 1, InSync: 1}, Behind: {Clients: 1, Behind: 1}, Late: {Clients: 1, Behind: 1, Late: 1}, Refusing: {Clients: 1, Refusing: 1},
 }
 
-func (s *Standings) merge(o Standings) {
+func (s *Standings) add(o Standings) {
 	s.Clients += o.Clients
 	s.InSync += o.InSync
 	s.Behind += o.Behind
