@@ -181,9 +181,6 @@ func splitName(name string, raw *anypb.Any) (string, string) {
 
 // nameIn returns the name in a resource, which is field 1 in each of the four types, or "".
 func nameIn(resource *anypb.Any) string {
-	if resource == nil {
-		return ""
-	}
 	m, err := resource.UnmarshalNew()
 	if err != nil {
 		return ""

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/mesh/explain"
@@ -59,33 +60,39 @@ const sample = 2 * time.Second
 // Ask fetches the status of a process, a second time if the first one had it begin to count RPCs: 2 s later, if the deadline
 // of ctx allows that. The error names the process.
 func Ask(ctx context.Context, p Process) (*Report, error) {
-	r, err := ask(ctx, p)
-	if err != nil || !slices.ContainsFunc(r.Clients, Client.uncounted) {
-		return r, err
+	for again := false; ; again = true {
+		clients, err := p.fetch(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r := reportOf(clients)
+		deadline, ok := ctx.Deadline()
+		if again || !slices.ContainsFunc(r.Clients, Client.uncounted) || ok && time.Until(deadline) < 2*sample {
+			return r, nil
+		}
+		if err := retries.Wait(ctx, sample); err != nil {
+			return nil, err
+		}
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < 2*sample {
-		return r, nil
+}
+
+// AskTop is Ask for a report without resources, whose text is the clusters at a glance.
+func AskTop(ctx context.Context, p Process) (*Report, error) {
+	r, err := Ask(ctx, p)
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case <-time.After(sample):
-		return ask(ctx, p)
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	r.glance = true
+	for i := range r.Clients {
+		r.Clients[i].Resources = []Resource{}
 	}
+	return r, nil
 }
 
 // uncounted reports whether the RPCs of a client's channels are counted only since somebody has asked.
 func (c Client) uncounted() bool {
 	s := c.State
 	return s != nil && len(s.Channels) > 0 && (s.CountingSince.IsZero() || s.Time.Sub(s.CountingSince) < sample)
-}
-
-func ask(ctx context.Context, p Process) (*Report, error) {
-	clients, err := p.fetch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return reportOf(clients), nil
 }
 
 func reportOf(clients []*client) *Report {
@@ -127,16 +134,17 @@ func (r *Report) Failing() bool {
 // anything.
 type Filter struct{ Name, State string }
 
-func (f Filter) empty() bool { return f == Filter{} }
-
 // Takes reports whether something with a name and these states is shown.
 func (f Filter) Takes(name string, states ...string) bool {
 	if f.State != "" && !slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, f.State) }) {
 		return false
 	}
+	if f.Name == "" {
+		return true
+	}
 	flat := strings.NewReplacer("/", "\x01")
 	matched, err := path.Match(flat.Replace(f.Name), flat.Replace(name))
-	return f.Name == "" || err == nil && matched
+	return err == nil && matched
 }
 
 // Check returns an error for a malformed pattern.
@@ -155,9 +163,6 @@ func States() []string {
 
 // Apply leaves out what the filter does.
 func (r *Report) Apply(f Filter) {
-	if f.empty() {
-		return
-	}
 	for i := range r.Clients {
 		c := &r.Clients[i]
 		c.Resources = slices.DeleteFunc(c.Resources, func(r Resource) bool { return !f.Takes(r.Name, r.State) })

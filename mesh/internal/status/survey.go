@@ -16,48 +16,44 @@ func Survey(ctx context.Context, p Process, target string) (*Report, []*explain.
 		return nil, nil, err
 	}
 	r := reportOf(clients)
+	requests := []explain.Request{{Target: target}}
+	if target == "" {
+		requests = r.channels()
+	}
 	var surveys []*explain.Explanation
-	survey := func(target, listener string) error {
-		return withSource(p.Address, clients, target, func(s *explain.Source) error {
-			found, err := explain.SurveySource(s, explain.Request{Target: target, Listener: listener})
+	for _, request := range requests {
+		err := withSource(p.Address, clients, request.Target, func(s *explain.Source) error {
+			found, err := explain.SurveySource(s, request)
 			if err == nil {
 				surveys = append(surveys, found)
 			}
 			return err
 		})
-	}
-	if target != "" {
-		return r, surveys, survey(target, "")
-	}
-	targets, listeners := r.channels()
-	for _, target := range targets {
-		_ = survey(target, "") // a channel that has not asked for its Listener is told by the state of channels
-	}
-	for _, listener := range listeners {
-		if err := survey("", listener); err != nil {
+		if err != nil && (target != "" || request.Target == "") { // a channel that has not asked for its Listener is told by the state of channels
 			return nil, nil, err
 		}
 	}
 	return r, surveys, nil
 }
 
-// channels returns the targets of the channels, and the Listeners of the clients that do not name theirs.
-func (r *Report) channels() (targets, listeners []string) {
+// channels returns what to survey: the targets of the channels, and then the Listeners of the clients that do not name theirs.
+func (r *Report) channels() []explain.Request {
+	var targets, listeners []explain.Request
 	for i := range r.Clients {
 		c := &r.Clients[i]
 		if c.State == nil {
 			for j := range c.Resources {
 				if c.Resources[j].Type == typeurl.ShortName(typeurl.Listener) {
-					listeners = append(listeners, c.Resources[j].Name)
+					listeners = append(listeners, explain.Request{Listener: c.Resources[j].Name})
 				}
 			}
 			continue
 		}
-		for j := range c.State.Channels {
-			if x := &c.State.Channels[j]; x.Mode == "xDS" && !slices.Contains(targets, x.Target) {
-				targets = append(targets, x.Target)
+		for _, x := range c.State.Channels {
+			if x.Mode == "xDS" && !slices.ContainsFunc(targets, func(r explain.Request) bool { return r.Target == x.Target }) {
+				targets = append(targets, explain.Request{Target: x.Target})
 			}
 		}
 	}
-	return targets, listeners
+	return append(targets, listeners...)
 }

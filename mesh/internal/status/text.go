@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
@@ -20,12 +21,23 @@ func (r *Report) Lines() styled.Text {
 		return styled.Text{{Text: "no xDS client in use"}}
 	}
 	t := new(text)
-	show := t.report
-	if r.glance {
-		show = t.top
-	}
 	for i := range r.Clients {
-		show(&r.Clients[i])
+		c := &r.Clients[i]
+		t.line(styled.Heading, 0, "client %q%s", c.Node, behind(" of ", c.Scope))
+		if s := c.State; s == nil {
+			t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
+		} else {
+			v := &s.Verdict
+			t.line(styled.OfState(string(v.State)), 1, "%s", cmp.Or(v.Text, string(v.State)))
+			if r.glance {
+				t.top(s)
+			} else {
+				t.state(s)
+			}
+		}
+		for j := range c.Resources {
+			t.resource(&c.Resources[j])
+		}
 	}
 	return t.lines
 }
@@ -37,34 +49,7 @@ func (t *text) line(style styled.Style, depth int, format string, args ...any) {
 	t.lines.Add(style, strings.Repeat("  ", depth)+format, args...)
 }
 
-// client begins the lines of a client.
-func (t *text) client(node, scope string) {
-	t.line(styled.Heading, 0, "client %q%s", node, behind(" of ", scope))
-}
-
-// unknown says that a process does not tell how its channels are.
-func (t *text) unknown() {
-	t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
-}
-
-func (t *text) verdict(v *livestate.Verdict) {
-	t.line(styled.OfState(string(v.State)), 1, "%s", cmp.Or(v.Text, string(v.State)))
-}
-
-func (t *text) report(c *Client) {
-	t.client(c.Node, c.Scope)
-	if c.State == nil {
-		t.unknown()
-	} else {
-		t.state(c.State)
-	}
-	for i := range c.Resources {
-		t.resource(&c.Resources[i])
-	}
-}
-
 func (t *text) state(s *livestate.State) {
-	t.verdict(&s.Verdict)
 	for i := range s.Problems {
 		p := &s.Problems[i]
 		t.line(styled.OfState(string(p.Severity)), 1, "%s: %s: %s%s%s", p.Severity, p.Subject, p.Text, since(p.Since), bracketed(p.Where))
@@ -102,6 +87,25 @@ func (t *text) state(s *livestate.State) {
 		t.split(&s.Splits[i])
 	}
 	t.more(s.SplitsLeftOut, "route with several clusters")
+}
+
+// top adds a table with a line for each cluster.
+func (t *text) top(s *livestate.State) {
+	if len(s.Clusters) == 0 {
+		return
+	}
+	var table styled.Table
+	table.Row(styled.Heading, "CLUSTER", "TARGET", "STATE", "ENDPOINTS", "RPCs/s", "ERRORS", "P99")
+	for _, of := range s.Clusters {
+		var minute *outcomes.Minute
+		if of.RPCs != nil {
+			minute = &of.RPCs.Minute
+		}
+		rate, failed, p99 := livestate.Cells(minute)
+		table.Row(styled.OfState(string(of.Health)), of.Name, of.Target, string(of.Health), of.Endpoints.String(), rate, failed, p99)
+	}
+	t.lines.AddTable("  ", table)
+	t.more(s.ClustersLeftOut, "cluster")
 }
 
 // split compares the clusters of a route.
