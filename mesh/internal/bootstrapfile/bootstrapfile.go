@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/kubepod"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -100,8 +101,19 @@ func (o *Options) JSON() ([]byte, error) {
 		Constrained: o.Constrained,
 		DNSFallback: o.DNSFallback,
 	}
+	of := server{Creds: []creds{{Type: "insecure"}}, Features: o.Features}
+	if o.TLS {
+		of.Creds = []creds{{Type: "tls", Config: files(o.CA, o.Cert, o.Key)}}
+	}
+	if o.Token != "" {
+		of.Calls = []creds{{Type: "jwt_token_file", Config: map[string]string{"jwt_token_file": o.Token}}}
+	}
+	if dpds := string(bootstrap.FeatureDynamicParameterConstraints); o.Authority != "" && !slices.Contains(o.Features, dpds) {
+		of.Features = append(slices.Clone(o.Features), dpds)
+	}
 	for _, uri := range o.Servers {
-		doc.Servers = append(doc.Servers, server{URI: uri, Creds: []creds{o.creds()}, Calls: o.callCreds(), Features: o.features()})
+		of.URI = uri
+		doc.Servers = append(doc.Servers, of)
 	}
 	if o.Authority != "" {
 		doc.Authorities = map[string]authority{o.Authority: {DPDS: DPDSName(o.Authority)}}
@@ -158,32 +170,9 @@ func DPDSName(authority string) string {
 	return xdsname.New(authority, xdsname.ConstraintsMap, "client")
 }
 
-// features are those of the servers, with that of DPDS if it is used.
-func (o *Options) features() []string {
-	needed := string(bootstrap.FeatureDynamicParameterConstraints)
-	if o.Authority == "" || slices.Contains(o.Features, needed) {
-		return o.Features
-	}
-	return append(slices.Clone(o.Features), needed)
-}
-
 func (o *Options) locality() locality {
 	parts := append(strings.Split(o.Locality, "/"), "", "")
 	return locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
-}
-
-func (o *Options) creds() creds {
-	if !o.TLS {
-		return creds{Type: "insecure"}
-	}
-	return creds{Type: "tls", Config: files(o.CA, o.Cert, o.Key)}
-}
-
-func (o *Options) callCreds() []creds {
-	if o.Token == "" {
-		return nil
-	}
-	return []creds{{Type: "jwt_token_file", Config: map[string]string{"jwt_token_file": o.Token}}}
 }
 
 // files is the configuration of PEM files, by the keys of gRFC A65 and A29.
@@ -197,4 +186,20 @@ func files(ca, cert, key string) map[string]string {
 		}
 	}
 	return config
+}
+
+// InPod completes the options of a client that runs in a pod of Kubernetes: where dynxds-kubernetes is, the token and the
+// authorities for it, and which pod it is. The error has all that is missing in the pod.
+func (o *Options) InPod(getenv func(name string) string) error {
+	pod := kubepod.Pod{CA: o.CA, Token: o.Token, ID: o.NodeID, Metadata: o.Metadata}
+	err := pod.Complete(getenv)
+	if len(o.Servers) == 0 {
+		o.Servers = []string{pod.Server}
+	}
+	if len(o.Features) == 0 {
+		o.Features = kubepod.Features()
+	}
+	o.TLS = true
+	o.CA, o.Token, o.NodeID, o.Metadata = pod.CA, pod.Token, pod.ID, pod.Metadata
+	return err
 }

@@ -6,6 +6,7 @@ package errorcode
 import (
 	_ "embed"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -44,21 +45,12 @@ func parse(texts string) (table []Code) {
 // Of returns the code of an error: of one in a bootstrap if inBootstrap, otherwise of one in a document.
 func Of(f faults.Fault, inBootstrap bool) *Code {
 	text := faults.Fault{Path: f.Path, Problem: f.Problem, Suggestion: f.Suggestion}.String()
-	prefix := "D"
+	kind := "D"
 	if inBootstrap {
-		prefix = "B"
+		kind = "B"
 	}
-	var last *Code
-	for i := range table {
-		if !strings.HasPrefix(table[i].ID, prefix) {
-			continue
-		}
-		last = &table[i]
-		if last.words.MatchString(text) {
-			break
-		}
-	}
-	return last // the last one of each matches everything
+	// The last one of each kind matches everything.
+	return &table[slices.IndexFunc(table, func(c Code) bool { return strings.HasPrefix(c.ID, kind) && c.words.MatchString(text) })]
 }
 
 // Marked returns the error with its code behind its text.
