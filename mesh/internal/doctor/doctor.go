@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -51,10 +50,8 @@ type Report struct {
 }
 
 // Failed reports whether a check has failed.
-func (r *Report) Failed() bool { return r.firstFailed() >= 0 }
-
-func (r *Report) firstFailed() int {
-	return slices.IndexFunc(r.Checks, func(c Check) bool { return c.Result == Failed })
+func (r *Report) Failed() bool {
+	return slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Result == Failed })
 }
 
 func (r *Report) ok(step, name, format string, args ...any) {
@@ -84,11 +81,8 @@ var marks = map[Result]struct {
 // Lines returns the report for a terminal: a line for each check, what to do below those that are not good, and at the end
 // the first that failed.
 func (r *Report) Lines() (text styled.Text) {
-	width := 0
-	for i := range r.Checks {
-		width = max(width, utf8.RuneCountInString(r.Checks[i].Step))
-	}
-	failed := 0
+	var table styled.Table
+	var failed []*Check
 	for i := range r.Checks {
 		c := &r.Checks[i]
 		m := marks[c.Result]
@@ -96,21 +90,21 @@ func (r *Report) Lines() (text styled.Text) {
 		if c.Name != "" {
 			of = c.Name + ": " + c.Text
 		}
-		text.Add(m.style, "%s %-*s  %s", m.mark, width, c.Step, of)
+		table.Row(m.style, m.mark+" "+c.Step, of)
 		for _, excerpt := range c.Excerpt {
-			text.Add(styled.Plain, "  %*s  %s", width, "", excerpt)
+			table.Row(styled.Plain, "", excerpt)
 		}
 		if c.Fix != "" {
-			text.Add(styled.Plain, "  %s  → %s", strings.Repeat(" ", width), c.Fix)
+			table.Row(styled.Plain, "", "→ "+c.Fix)
 		}
 		if c.Result == Failed {
-			failed++
+			failed = append(failed, c)
 		}
 	}
+	text.AddTable("", table)
 	text.Add(styled.Plain, "")
-	if i := r.firstFailed(); i >= 0 {
-		first := &r.Checks[i]
-		text.Add(styled.Bad, "%s: %d of %s failed; first: %s", r.Of, failed, faults.Count(len(r.Checks), "check"), strings.TrimSpace(first.Step+" "+first.Name))
+	if n := len(failed); n > 0 {
+		text.Add(styled.Bad, "%s: %d of %s failed; first: %s", r.Of, n, faults.Count(len(r.Checks), "check"), strings.TrimSpace(failed[0].Step+" "+failed[0].Name))
 	} else {
 		text.Add(styled.Heading, "%s: %s, none failed", r.Of, faults.Count(len(r.Checks), "check"))
 		if len(r.Program) > 0 {

@@ -4,8 +4,9 @@ package styled
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -56,23 +57,14 @@ func (t *Table) Row(style Style, cells ...string) {
 
 // AddTable adds a table, with an indent before each row.
 func (t *Text) AddTable(indent string, table Table) {
-	var widths []int
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range table {
-		for i := range len(row.cells) - 1 {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(row.cells[i]))
-		}
+		fmt.Fprintln(w, indent+strings.Join(row.cells, "\t"))
 	}
-	for _, row := range table {
-		line := indent
-		for i, cell := range row.cells {
-			if line += cell; i < len(row.cells)-1 {
-				line += strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
-			}
-		}
-		t.Add(row.style, "%s", line)
+	w.Flush()
+	for i, line := range slices.Collect(strings.Lines(b.String())) {
+		t.Add(table[i].style, "%s", strings.TrimSuffix(line, "\n"))
 	}
 }
 
