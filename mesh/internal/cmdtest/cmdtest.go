@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -83,16 +84,12 @@ func Get(t testing.TB, url string) (body string) {
 // Await calls check until it returns "". The test fails with its last result if that takes too long.
 func Await(t testing.TB, check func() (missing string)) {
 	t.Helper()
-	ctx, tick := testutils.Context(t), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for {
+	for ctx := testutils.Context(t); ; {
 		missing := check()
 		if missing == "" {
 			return
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if retries.Wait(ctx, 10*time.Millisecond) != nil {
 			t.Fatal(missing)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 	"github.com/dynxds/dynxds/mesh/internal/terminal"
 	"github.com/dynxds/dynxds/mesh/internal/webpage"
@@ -119,12 +120,8 @@ func (d *demo) step(ctx context.Context, number string, s *step) error {
 
 // wait returns when the step's time has passed and there are enough RPCs to judge it, or when patience or the context ends.
 func (d *demo) wait(ctx context.Context) {
-	ticks := time.NewTicker(20 * time.Millisecond)
-	defer ticks.Stop()
 	for begin := time.Now(); time.Since(begin) < d.stepTime || !d.tally.enough() && time.Since(begin) < d.stepTime+d.patience; {
-		select {
-		case <-ticks.C:
-		case <-ctx.Done():
+		if retries.Wait(ctx, 20*time.Millisecond) != nil {
 			return
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/errorcode"
@@ -53,7 +54,7 @@ func Channel(ctx context.Context, file, target string) *Report {
 			servers = a.Servers
 		}
 	}
-	defer r.certificates(ctx, config)()
+	r.certificates(ctx, config)
 	reachable := false
 	for _, s := range servers {
 		reachable = r.server(ctx, s) || reachable
@@ -116,10 +117,9 @@ func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds
 	return nil, nil
 }
 
-// certificates reads the certificates of the bootstrap's certificate providers. close ends what it opened.
-func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) (close func()) {
+// certificates reads the certificates of the bootstrap's certificate providers.
+func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) {
 	const step = "certificates"
-	var opened []*certfiles.Provider
 	for _, name := range slices.Sorted(maps.Keys(config.CertificateProviders)) {
 		switch p := config.CertificateProviders[name]; {
 		case p.Buildable == nil:
@@ -130,7 +130,7 @@ func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) (cl
 			files, err := certfiles.Parse(p.Config)
 			if err == nil {
 				provider := certfiles.NewProvider(files)
-				opened = append(opened, provider)
+				defer provider.Close() // until then identities knows the certificate
 				_, err = provider.KeyMaterial(ctx)
 			}
 			if err != nil {
@@ -141,11 +141,6 @@ func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) (cl
 		}
 	}
 	r.identities()
-	return func() {
-		for _, p := range opened {
-			p.Close()
-		}
-	}
 }
 
 // identities checks how long the certificates last that are in use.
@@ -294,8 +289,6 @@ const again = 100 * time.Millisecond
 
 // await returns the survey of a channel when nothing more is to be expected, or the last one when ctx ends.
 func await(ctx context.Context, target string) (s *explain.Explanation) {
-	ticks := time.NewTicker(again)
-	defer ticks.Stop()
 	for {
 		if next, err := explain.SurveyProcess(ctx, target); err == nil {
 			s = next
@@ -303,9 +296,7 @@ func await(ctx context.Context, target string) (s *explain.Explanation) {
 				return s
 			}
 		}
-		select {
-		case <-ticks.C:
-		case <-ctx.Done():
+		if retries.Wait(ctx, again) != nil {
 			return s
 		}
 	}
@@ -327,12 +318,7 @@ func settled(s *explain.Explanation) bool {
 
 // byDNS reports whether DNS resolves the channel of a target.
 func byDNS(target string) bool {
-	for _, c := range dynxds.Channels() {
-		if c.Target == target && c.Mode == dynxds.ModeDNS {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(dynxds.Channels(), func(c dynxds.ChannelStatus) bool { return c.Target == target && c.Mode == dynxds.ModeDNS })
 }
 
 // Target returns the target of a service, or the target itself.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,12 +43,7 @@ func (r *Report) endpoints(ctx context.Context, c *explain.Cluster, value *xdsre
 	pool := clustertls.NewPool(true, insecure.NewCredentials(), nil)
 	bundle, release := pool.Acquire(c.Name, value)
 	defer release()
-	var list []*inspect.Endpoint
-	for _, e := range c.Assignment.Endpoints() {
-		if e.Usable() {
-			list = append(list, e)
-		}
-	}
+	list := slices.DeleteFunc(c.Assignment.Endpoints(), func(e *inspect.Endpoint) bool { return !e.Usable() })
 	texts, errs := make([]string, min(len(list), maxProbed)), make([]error, min(len(list), maxProbed))
 	turns := make(chan struct{}, maxAtOnce)
 	var probing sync.WaitGroup

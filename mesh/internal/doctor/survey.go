@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,44 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/internal/status"
 )
+
+// Process examines the channels of a running process by what it says of them: that of a target, or all if target is empty. The
+// error is that the process cannot be asked.
+func Process(ctx context.Context, p status.Process, target string) (*Report, error) {
+	answer, surveys, err := status.Survey(ctx, p, target)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Of: p.Address}
+	r.ok("process", p.Address, "it answers")
+	for i := range answer.Clients {
+		c := &answer.Clients[i]
+		s := c.State
+		if s == nil {
+			r.warn("register csds in a process of dynxds to know more", "connections", "client "+c.Node, "the process says only what its xDS client holds")
+			continue
+		}
+		r.servers(s.Time, s.Servers)
+		for _, x := range s.Certificates {
+			r.ok("certificate", x.File, "%s", livestate.CertificateEnd(x.NotAfter.Sub(s.Time)))
+		}
+		for j := range s.Channels {
+			if x := &s.Channels[j]; x.Error != "" {
+				r.fail("see docs/tasks/debugging.md", "channel", x.Target, "%s, %s: %s", x.State, x.Mode, x.Error)
+			} else {
+				r.ok("channel", x.Target, "%s, %s", x.State, x.Mode)
+			}
+		}
+	}
+	for _, s := range surveys {
+		for _, c := range r.survey(s) {
+			r.reported(c)
+		}
+	}
+	return r, nil
+}
 
 // servers checks what an xDS client said of its management servers at a time.
 func (r *Report) servers(at time.Time, list []livestate.Server) {
@@ -46,23 +84,16 @@ func (r *Report) survey(s *explain.Explanation) (known []*explain.Cluster) {
 	if !r.resource(s.Listener, "the target") {
 		return nil
 	}
-	switch {
-	case s.RouteConfig == nil:
-	case s.RouteConfig != s.Listener && !r.resource(s.RouteConfig, fmt.Sprintf("Listener %q", s.Listener.Name)):
+	if rc := s.RouteConfig; rc != nil && rc != s.Listener && !r.resource(rc, fmt.Sprintf("Listener %q", s.Listener.Name)) {
 		return nil
 	}
 	const step = "virtual host"
-	chosen := false
-	for i := range s.VirtualHosts {
-		if vh := &s.VirtualHosts[i]; vh.Chosen {
-			chosen = true
-			r.ok(step, vh.Name, "%s", vh.Reason)
-		}
-	}
-	if !chosen {
+	chosen := slices.IndexFunc(s.VirtualHosts, func(vh explain.VirtualHost) bool { return vh.Chosen })
+	if chosen < 0 {
 		r.fail("add the authority to the domains of a virtual host, or dial with grpc.WithAuthority", step, "", "%s", s.Outcome)
 		return nil
 	}
+	r.ok(step, s.VirtualHosts[chosen].Name, "%s", s.VirtualHosts[chosen].Reason)
 	if len(s.Clusters) == 0 {
 		r.warn("dynxds explain shows what the routes do", "clusters", "", "no route leads to a cluster by name")
 	}
@@ -83,13 +114,11 @@ func (r *Report) survey(s *explain.Explanation) (known []*explain.Cluster) {
 
 // resource checks a resource, of which by is what needs it. It reports whether there is one to go on with.
 func (r *Report) resource(s *explain.ResourceStatus, by string) bool {
-	if !r.usable(s, by) {
-		return false
-	}
-	if s.Error == "" {
+	usable := r.usable(s, by)
+	if usable && s.Error == "" {
 		r.ok(s.Type, s.Name, "%s", summary(s))
 	}
-	return true
+	return usable
 }
 
 // summary describes a resource that nothing is wrong with.
