@@ -41,7 +41,10 @@ func newApply() *cobra.Command {
 		Example: "  dynxds apply mesh/config --store etcd://localhost:2379 --dry-run",
 		Args:    cmdline.Arguments("one argument", 1, 1), ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := openStore(stored)
+			if stored.URL == "" { // neither the flag nor the environment has it
+				return exit.Usagef("which store? Use --store etcd://HOST:2379, or set %s", storeEnv)
+			}
+			s, err := store.Open(stored)
 			if err != nil {
 				return err
 			}
@@ -67,14 +70,6 @@ func newApply() *cobra.Command {
 	f.StringVar(&authority, "authority", "", "as for dynxds serve")
 	f.BoolVar(&dryRun, "dry-run", false, "print what would change, and write nothing")
 	return cmd
-}
-
-// openStore needs the URL, which the flag or the environment has.
-func openStore(opts store.Options) (*store.Store, error) {
-	if opts.URL == "" {
-		return nil, exit.Usagef("which store? Use --store etcd://HOST:2379, or set %s", storeEnv)
-	}
-	return store.Open(opts)
 }
 
 // readValid returns what a folder has, and the texts of its files by name. The error lists everything for which replicas

@@ -87,6 +87,6 @@ func newBootstrap() *cobra.Command {
 	f.StringSliceVar(&opts.Constrained, "constrain", nil, "keys of the metadata that become constraints")
 	f.StringVar(&opts.Authority, "authority", "", "authority whose resources the client subscribes to, with constraints by DPDS")
 	cmdline.Text(cmd, &opts.DNSFallback, "dns-fallback", "never, not_found, timeout or unavailable", "when to resolve targets by DNS: never, not_found, timeout or unavailable (default not_found)")
-	cmdline.CompleteWith(cmd, "dns-fallback", "never", "not_found", "timeout", "unavailable")
+	cmdline.Complete(cmd, "dns-fallback", cmdline.Values("never", "not_found", "timeout", "unavailable"))
 	return cmd
 }

@@ -69,39 +69,25 @@ func (r *replicaFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("admin", "store")
 }
 
-// changed reports whether one of the flags is on the command line.
-func (r *replicaFlags) changed(cmd *cobra.Command) bool {
-	return cmd.Flags().Changed("admin") || cmd.Flags().Changed("store")
-}
-
 // replicas returns those of the flags, or those that serve from the store.
 func (r *replicaFlags) replicas(ctx context.Context, cmd *cobra.Command) (replicas []clients.Replica, err error) {
 	if len(r.addresses) == 0 || slices.Contains(r.addresses, "") {
 		return nil, exit.Usagef("--admin is empty: want HOST:PORT")
 	}
-	if r.stored.URL != "" && !cmd.Flags().Changed("admin") {
-		return replicasOf(ctx, r.stored)
+	if r.stored.URL == "" || cmd.Flags().Changed("admin") {
+		for _, address := range r.addresses {
+			replicas = append(replicas, clients.Replica{Admin: address})
+		}
+		return replicas, nil
 	}
-	for _, address := range r.addresses {
-		replicas = append(replicas, clients.Replica{Admin: address})
-	}
-	return replicas, nil
-}
-
-// replicasOf returns the replicas that serve from a store.
-func replicasOf(ctx context.Context, opts store.Options) ([]clients.Replica, error) {
-	s, err := store.Open(opts)
+	s, err := store.Open(r.stored)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
 	list, err := s.Replicas(ctx)
-	if err != nil {
-		return nil, err
+	for _, of := range list {
+		replicas = append(replicas, clients.Replica{Admin: of.Admin, ID: of.ID, Fault: of.Fault})
 	}
-	replicas := make([]clients.Replica, len(list))
-	for i, r := range list {
-		replicas[i] = clients.Replica{Admin: r.Admin, ID: r.ID, Fault: r.Fault}
-	}
-	return replicas, nil
+	return replicas, err
 }

@@ -14,15 +14,10 @@ func oneFolder(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, c
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-// completeServices completes a flag with the services of the folder that is the first argument.
-func completeServices(cmd *cobra.Command, flag string) {
-	complete := func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) == 0 || !isFolder(args[0]) {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return site.Services(args[0]), cobra.ShellCompDirectiveNoFileComp
+// services completes a flag with the services of the folder that is the first argument.
+func services(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) == 0 || !isFolder(args[0]) {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(err)
-	}
+	return site.Services(args[0]), cobra.ShellCompDirectiveNoFileComp
 }

@@ -59,12 +59,9 @@ func newDoctor() *cobra.Command {
 					}
 				}
 			}
-			return flags.show(cmd, func(ctx context.Context) (answer, error) {
+			return show(cmd, &flags, func(ctx context.Context) (*doctor.Report, error) {
 				report, err := examine(ctx)
-				if err != nil {
-					return nil, err
-				}
-				if report.Failed() {
+				if err == nil && report.Failed() {
 					err = &exit.Error{Code: exit.No}
 				}
 				return report, err

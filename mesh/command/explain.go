@@ -45,13 +45,13 @@ func newExplain() *cobra.Command {
 			if err := of.check(cmd, args); err != nil {
 				return err
 			}
-			return of.process.show(cmd, func(ctx context.Context) (answer, error) { return of.explain(ctx, args[0]) })
+			return show(cmd, &of.process, func(ctx context.Context) (*explain.Explanation, error) { return of.explain(ctx, args[0]) })
 		},
 	}
 	of.client.Add(cmd)
 	f := cmd.Flags()
 	f.StringVar(&of.service, "service", "", "the service that is called; short for the target xds:///SERVICE")
-	completeServices(cmd, "service")
+	cmdline.Complete(cmd, "service", services)
 	of.rpc.Add(cmd)
 	of.process.add(cmd)
 	return cmd
@@ -99,11 +99,7 @@ func (x *explained) check(cmd *cobra.Command, args []string) error {
 }
 
 // explain explains an RPC of a folder's client, or of a process.
-func (x *explained) explain(ctx context.Context, of string) (answer, error) {
-	var (
-		e   *explain.Explanation
-		err error
-	)
+func (x *explained) explain(ctx context.Context, of string) (e *explain.Explanation, err error) {
 	if x.process.process.Address != "" {
 		e, err = status.Explain(ctx, x.process.process, x.rpc.Request)
 	} else {

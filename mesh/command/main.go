@@ -45,24 +45,20 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // withAddresses joins "--page" and "--admin", whose addresses may be left out, with an address that follows, as pflag
 // takes one only behind "=".
 func withAddresses(args []string) (joined []string) {
-	for i := 0; i < len(args); i++ {
-		if (args[i] == "--page" || args[i] == "--admin") && i+1 < len(args) && isAddress(args[i+1]) {
-			joined = append(joined, args[i]+"="+args[i+1])
-			i++
-			continue
+	for i, arg := range args {
+		if i > 0 && (args[i-1] == "--page" || args[i-1] == "--admin") && isAddress(arg) {
+			joined[len(joined)-1] += "=" + arg
+		} else {
+			joined = append(joined, arg)
 		}
-		joined = append(joined, args[i])
 	}
 	return joined
 }
 
 // isAddress reports whether an argument is HOST:PORT, and no file.
 func isAddress(arg string) bool {
-	_, port, err := net.SplitHostPort(arg)
-	if err != nil {
-		return false
-	}
-	_, err = strconv.ParseUint(port, 10, 16)
+	_, port, _ := net.SplitHostPort(arg) // of anything else the port is empty
+	_, err := strconv.ParseUint(port, 10, 16)
 	_, missing := os.Lstat(arg)
 	return err == nil && missing != nil
 }

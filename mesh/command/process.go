@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/status"
@@ -32,10 +31,11 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	cmdline.Timeout(cmd, &p.timeout, "how long to wait for the answer of the process")
 	cmdline.Period(cmd, &p.watch, "watch", 0, "ask again after this time, and show the answer when it changes; without a time, after 2s")
-	f.Lookup("watch").NoOptDefVal = "2s"
+	watch := f.Lookup("watch")
+	watch.DefValue, watch.NoOptDefVal = "", "2s"
 	f.StringVar(&p.filter.Name, "name", "", "only what has this name; * and ? stand for any text and any character")
 	f.StringVar(&p.filter.State, "state", "", "only what is in this state, such as NACKED, failing or READY")
-	cmdline.CompleteWith(cmd, "state", status.States()...)
+	cmdline.Complete(cmd, "state", cmdline.Values(status.States()...))
 }
 
 // connectionFlags are the flags that say how to connect to a process.
@@ -53,80 +53,51 @@ func (p *processFlags) addConnection(cmd *cobra.Command) {
 	cmdline.TextOrData(cmd, &p.format)
 }
 
-// answer is what a command prints, as text or as data.
-type answer = cmdline.Answer
-
 // show asks, and prints the answer. With --watch it asks again and again until the context ends: on a terminal an answer
 // takes the place of the one before, elsewhere it is printed when it differs. Once there was an answer, whatever it says, a
 // process that cannot be reached is asked again, too.
-func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answer, error)) error {
-	once := func() (answer, error) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
-		defer cancel()
-		return ask(ctx)
-	}
-	out := cmd.OutOrStdout()
-	first, err := once()
-	if p.watch == 0 || first == nil {
-		if first != nil {
-			err = cmp.Or(cmdline.Print(out, p.format, first), err)
-		}
-		return err
-	}
+func show[A interface {
+	cmdline.Answer
+	comparable
+}](cmd *cobra.Command, p *processFlags, ask func(context.Context) (A, error)) error {
+	var none A
+	out, last := cmd.OutOrStdout(), ""
 	screen, inPlace := out.(*terminal.Writer)
 	inPlace = inPlace && screen.Redraws() && p.format == "text"
-	last := ""
-	ticks := time.NewTicker(p.watch)
-	defer ticks.Stop()
-	for a := first; ; a, err = once() {
-		lines, failed := p.lines(a, err)
-		if failed != nil {
-			return failed
+	for answered := false; ; answered = true {
+		ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
+		a, failed := ask(ctx)
+		cancel()
+		var lines styled.Text
+		if a != none {
+			var err error
+			if lines, err = cmdline.Lines(p.format, a); err != nil {
+				return err
+			}
+		}
+		if p.watch == 0 || a == none && !answered {
+			return cmp.Or(terminal.Print(out, lines), failed)
 		}
 		if cmd.Context().Err() != nil {
 			return nil
 		}
-		if inPlace {
+		if failed != nil && !exit.Silent(failed) {
+			lines.AddAll(styled.Bad, fmt.Sprintf("dynxds: %v", failed))
+		}
+		var err error
+		if text := lines.String(); inPlace {
 			err = screen.Redraw(lines)
-		} else {
-			last, err = p.printChange(out, last, lines)
+		} else if text != last {
+			if last != "" && p.format == "text" {
+				lines = append(styled.Text{{}}, lines...)
+			}
+			last, err = text, terminal.Print(out, lines)
 		}
 		if err != nil {
 			return err
 		}
-		select {
-		case <-ticks.C:
-		case <-cmd.Context().Done():
+		if retries.Wait(cmd.Context(), p.watch) != nil {
 			return nil
 		}
 	}
-}
-
-// lines returns an answer, which may be nil, and the error beside it, as they are printed.
-func (p *processFlags) lines(a answer, answered error) (lines styled.Text, err error) {
-	if a != nil && p.format == "text" {
-		lines = a.Lines()
-	} else if a != nil {
-		var b strings.Builder
-		if err := cmdline.WriteData(&b, p.format, a); err != nil {
-			return nil, err
-		}
-		lines.AddAll(styled.Plain, b.String())
-	}
-	if answered != nil && !exit.Silent(answered) {
-		lines.AddAll(styled.Bad, fmt.Sprintf("dynxds: %v", answered))
-	}
-	return lines, nil
-}
-
-// printChange prints lines, unless their text is the last one, and returns it.
-func (p *processFlags) printChange(out io.Writer, last string, lines styled.Text) (text string, err error) {
-	text = lines.String()
-	if text == last {
-		return text, nil
-	}
-	if last != "" && p.format == "text" {
-		lines = append(styled.Text{{}}, lines...)
-	}
-	return text, terminal.Print(out, lines)
 }

@@ -45,9 +45,17 @@ func newRelay() *cobra.Command {
 			log := cmdline.NewLog(cmd.ErrOrStderr(), format, level)
 			opts.Serve.Log = log
 			defer xdsLog.passTo(log)()
-			defer onHangup(func() {
-				log.Warn("SIGHUP is ignored: the relay reads --bootstrap and --access when it starts, and certificates every minute")
-			})()
+			hangups := make(chan os.Signal, 1)
+			signal.Notify(hangups, syscall.SIGHUP) // which would end the process otherwise
+			var warning sync.WaitGroup
+			warning.Go(func() {
+				for range hangups {
+					log.Warn("SIGHUP is ignored: the relay reads --bootstrap and --access when it starts, and certificates every minute")
+				}
+			})
+			defer warning.Wait()
+			defer close(hangups)
+			defer signal.Stop(hangups)
 			return relaying.Run(cmd.Context(), opts)
 		},
 	}
@@ -69,21 +77,4 @@ func newRelay() *cobra.Command {
 	f.Lookup("max-subscriptions").DefValue = strconv.Itoa(opts.Serve.MaxSubscriptions)
 	cmdline.LogFlags(cmd, &format, &level)
 	return cmd
-}
-
-// onHangup calls f for each SIGHUP, which would end the process otherwise, until stop is called.
-func onHangup(f func()) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		for range hangups {
-			f()
-		}
-	})
-	return func() {
-		signal.Stop(hangups)
-		close(hangups)
-		waiting.Wait()
-	}
 }

@@ -34,7 +34,7 @@ func newRender() *cobra.Command {
 	}
 	client.Add(cmd)
 	cmd.Flags().StringVar(&client.Of.Service, "service", "", "only what a channel to this service gets")
-	completeServices(cmd, "service")
+	cmdline.Complete(cmd, "service", services)
 	rendering.Add(cmd)
 	return cmd
 }

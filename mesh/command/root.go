@@ -1,6 +1,8 @@
 package command
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
@@ -20,4 +22,16 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 		newBootstrap(), newClients(), newTop(), newStatus(), newDoctor(), newExplain(), newExplainCode(), newSchema(), newVersion())
 	cmdline.Prepare(root)
 	return root
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of dynxds, gRPC and Go",
+		Args:  cmdline.NoArgument,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmdline.Version("dynxds"))
+			return err
+		},
+	}
 }

@@ -32,7 +32,7 @@ func newStatus() *cobra.Command {
 				return exit.Usagef("--name %q: %w", flags.filter.Name, err)
 			}
 			flags.process.Address = args[0]
-			return flags.show(cmd, func(ctx context.Context) (answer, error) {
+			return show(cmd, &flags, func(ctx context.Context) (*status.Report, error) {
 				report, err := status.Ask(ctx, flags.process)
 				if err != nil {
 					return nil, err

@@ -47,24 +47,18 @@ func newTop() *cobra.Command {
 				flags.watch = interval
 			}
 			if len(args) == 1 {
-				if from.changed(cmd) {
+				if cmd.Flags().Changed("admin") || cmd.Flags().Changed("store") {
 					return exit.Usagef("--admin and --store are for control planes; %s is a process", args[0])
 				}
 				flags.process.Address = args[0]
-				return flags.show(cmd, func(ctx context.Context) (answer, error) {
-					top, err := status.AskTop(ctx, flags.process)
-					if err != nil {
-						return nil, err
-					}
-					return top, nil
-				})
+				return show(cmd, &flags, func(ctx context.Context) (*status.Report, error) { return status.AskTop(ctx, flags.process) })
 			}
 			for _, flag := range connectionFlags {
 				if cmd.Flags().Changed(flag) {
 					return exit.Usagef("--%s is for a process: dynxds top HOST:PORT --%s", flag, flag)
 				}
 			}
-			return flags.show(cmd, func(ctx context.Context) (answer, error) {
+			return show(cmd, &flags, func(ctx context.Context) (*clients.Top, error) {
 				replicas, err := from.replicas(ctx, cmd)
 				if err != nil {
 					return nil, err

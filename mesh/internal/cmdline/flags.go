@@ -1,10 +1,10 @@
 package cmdline
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,33 +13,31 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// flagValue is a flag whose text is checked where it is read, so that a faulty one is an error about the command line.
-type flagValue struct {
+// checked is a flag whose text is checked where it is read, so that a faulty one is an error about the command line.
+type checked struct {
 	kind string
 	set  func(text string) error
-	// text is the value as set reads it.
-	text func() string
 }
 
-func (v *flagValue) Type() string          { return v.kind }
-func (v *flagValue) Set(text string) error { return v.set(text) }
-func (v *flagValue) String() string {
-	if v.text == nil { // pflag makes zero values, to compare with defaults
-		return ""
-	}
-	return v.text()
+func (c *checked) Type() string          { return c.kind }
+func (c *checked) Set(text string) error { return c.set(text) }
+func (c *checked) String() string        { return "" } // help has the default that define gets
+
+// define defines a flag that set reads. Help says its kind and its default, which may be empty.
+func define(cmd *cobra.Command, name, shorthand, kind, byDefault, usage string, set func(text string) error) {
+	cmd.Flags().VarPF(&checked{kind, set}, name, shorthand, usage).DefValue = byDefault
 }
 
 // Text defines a flag that may not be empty, as it is if it comes from a shell variable that is not
 // set: that must not mean a server without TLS, or a relay without access rules.
 func Text(cmd *cobra.Command, value *string, name, want, usage string) {
-	cmd.Flags().Var(&flagValue{"string", func(text string) error {
+	define(cmd, name, "", "string", *value, usage, func(text string) error {
 		if text == "" {
 			return fmt.Errorf("want %s", want)
 		}
 		*value = text
 		return nil
-	}, func() string { return *value }}, name, usage)
+	})
 }
 
 // File defines a flag that names a file.
@@ -58,38 +56,22 @@ func Timeout(cmd *cobra.Command, timeout *time.Duration, usage string) {
 // Period defines a flag of a duration above 0. Its default may be 0, for none.
 func Period(cmd *cobra.Command, value *time.Duration, name string, byDefault time.Duration, usage string) {
 	*value = byDefault
-	cmd.Flags().Var(&flagValue{"duration", func(text string) error {
-		d, err := duration(text)
-		if err == nil && d == 0 {
+	define(cmd, name, "", "duration", byDefault.String(), usage, func(text string) (err error) {
+		if *value, err = duration(text); err == nil && *value == 0 {
 			err = errors.New("want a duration above 0")
 		}
-		*value = d
 		return err
-	}, func() string {
-		if *value == 0 {
-			return ""
-		}
-		return value.String()
-	}}, name, usage)
+	})
 }
 
 // Delay defines a flag of a duration that may be 0, which is stored as none.
 func Delay(cmd *cobra.Command, value *time.Duration, name string, byDefault, none time.Duration, usage string) {
-	*value = byDefault
-	if byDefault == 0 {
-		*value = none
-	}
-	cmd.Flags().Var(&flagValue{"duration", func(text string) (err error) {
-		if *value, err = duration(text); *value == 0 {
-			*value = none
-		}
+	*value = cmp.Or(byDefault, none)
+	define(cmd, name, "", "duration", byDefault.String(), usage, func(text string) error {
+		d, err := duration(text)
+		*value = cmp.Or(d, none)
 		return err
-	}, func() string {
-		if *value == none {
-			return "0s"
-		}
-		return value.String()
-	}}, name, usage)
+	})
 }
 
 // duration reads a duration that is not negative.
@@ -108,26 +90,20 @@ func duration(text string) (time.Duration, error) {
 // Limit defines a flag of a number above 0.
 func Limit(cmd *cobra.Command, value *int, name string, byDefault int, usage string) {
 	*value = byDefault
-	cmd.Flags().Var(&flagValue{"int", func(text string) error {
+	define(cmd, name, "", "int", strconv.Itoa(byDefault), usage, func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n <= 0 {
 			return errors.New("want a positive number")
 		}
 		*value = n
 		return nil
-	}, func() string { return strconv.Itoa(*value) }}, name, usage)
+	})
 }
 
 // Pairs defines a repeatable flag of comma-separated key=value pairs. Pairs with a comma are in double
 // quotes. pflag's own type reads "a=b,c" as one pair.
 func Pairs(cmd *cobra.Command, pairs *map[string]string, name, usage string) {
-	cmd.Flags().Var(&flagValue{"key=value,…", func(text string) error { return addPairs(pairs, text) }, func() string {
-		var list []string
-		for _, key := range slices.Sorted(maps.Keys(*pairs)) {
-			list = append(list, key+"="+(*pairs)[key])
-		}
-		return strings.Join(list, ",")
-	}}, name, usage)
+	define(cmd, name, "", "key=value,…", "", usage, func(text string) error { return addPairs(pairs, text) })
 }
 
 func addPairs(pairs *map[string]string, text string) error {
@@ -151,12 +127,17 @@ func addPairs(pairs *map[string]string, text string) error {
 	return nil
 }
 
-// CompleteWith completes a flag with its possible values.
-func CompleteWith(cmd *cobra.Command, flag string, values ...cobra.Completion) {
+// Complete completes a flag.
+func Complete(cmd *cobra.Command, flag string, with cobra.CompletionFunc) {
 	// It fails if there is no such flag, or it has completions already.
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag, with); err != nil {
 		panic(err)
 	}
+}
+
+// Values are the completions of a flag that takes one of them.
+func Values(values ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 }
 
 // Choice defines a flag with one of some values, which its usage lists.
@@ -164,12 +145,12 @@ func Choice(cmd *cobra.Command, value *string, name, shorthand, byDefault, usage
 	*value = byDefault
 	last := len(values) - 1
 	list := strings.Join(values[:last], ", ") + " or " + values[last]
-	cmd.Flags().VarP(&flagValue{"string", func(text string) error {
+	define(cmd, name, shorthand, "string", byDefault, usage+list, func(text string) error {
 		if !slices.Contains(values, text) {
 			return fmt.Errorf("want %s", list)
 		}
 		*value = text
 		return nil
-	}, func() string { return *value }}, name, shorthand, usage+list)
-	CompleteWith(cmd, name, values...)
+	})
+	Complete(cmd, name, Values(values...))
 }

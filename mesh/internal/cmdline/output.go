@@ -3,6 +3,7 @@ package cmdline
 import (
 	"encoding/json"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,12 +25,24 @@ func TextOrData(cmd *cobra.Command, format *string) {
 // Answer is what a command prints, as text or as data.
 type Answer interface{ Lines() styled.Text }
 
+// Lines returns an answer as it is printed.
+func Lines(format string, a Answer) (lines styled.Text, err error) {
+	if format == "text" {
+		return a.Lines(), nil
+	}
+	var b strings.Builder
+	err = WriteData(&b, format, a)
+	lines.AddAll(styled.Plain, b.String())
+	return lines, err
+}
+
 // Print prints an answer.
 func Print(out io.Writer, format string, a Answer) error {
-	if format != "text" {
-		return WriteData(out, format, a)
+	lines, err := Lines(format, a)
+	if err != nil {
+		return err
 	}
-	return terminal.Print(out, a.Lines())
+	return terminal.Print(out, lines)
 }
 
 // WriteData writes a value as indented JSON, or as YAML.

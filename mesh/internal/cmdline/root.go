@@ -55,9 +55,14 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetOut(out)
 	root.SetErr(errs)
 	checkNames(root)
-	began := noteBegin(root)
+	began := false // then errors are not about flags or arguments
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		err := cmd.ValidateFlagGroups()
+		began = err == nil
+		return err
+	}
 	err := root.ExecuteContext(ctx)
-	if err != nil && !*began {
+	if err != nil && !began {
 		err = exit.With(exit.Usage, err)
 	}
 	if err != nil && !exit.Silent(err) {
@@ -93,20 +98,6 @@ func errorLines(name string, err error) (lines styled.Text) {
 		lines.Add(styled.Bad, "and %d more", several.Omitted)
 	}
 	return lines
-}
-
-// noteBegin has the result say whether a command has begun, after which errors are not about its flags or arguments.
-func noteBegin(root *cobra.Command) *bool {
-	began := new(bool)
-	for _, cmd := range append(root.Commands(), root) {
-		if run := cmd.RunE; run != nil {
-			cmd.RunE = func(cmd *cobra.Command, args []string) error {
-				*began = true
-				return run(cmd, args)
-			}
-		}
-	}
-	return began
 }
 
 // checkNames has the commands that cobra adds reject names that they do not know. It is called after SetOut.

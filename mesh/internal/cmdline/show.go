@@ -1,9 +1,11 @@
 package cmdline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -59,23 +61,20 @@ func (o *Validating) Print(out io.Writer, v *site.Validation, failed error, plac
 // PrintReports writes the reports, by kind of client.
 func PrintReports(out io.Writer, v *site.Validation) {
 	var lines styled.Text
-	kinds, reports := v.ByClients()
-	for _, kind := range kinds {
-		indent := ""
-		if kind != "" {
+	kind, indent := "", ""
+	for _, report := range slices.SortedStableFunc(slices.Values(v.Reports), func(a, b meshroute.Report) int { return cmp.Compare(a.Clients, b.Clients) }) {
+		if report.Clients != kind { // those about all clients come first
+			kind, indent = report.Clients, "  "
 			lines.Add(styled.Plain, "%s:", kind)
-			indent = "  "
 		}
-		for _, report := range reports[kind] {
-			at := faults.Fault{File: report.Source.File, Line: report.Source.Line, Path: report.Path, Problem: report.Message}
-			if report.Severity != meshroute.Error {
-				lines.Add(ofSeverity[report.Severity], "%s%s", indent, report)
-				continue
-			}
-			lines.Add(ofSeverity[report.Severity], "%s%s [%s]", indent, report, errorcode.Of(at, false).ID)
-			for _, line := range document.Excerpt(at) {
-				lines.Add(styled.Plain, "%s%s", indent, line)
-			}
+		at := faults.Fault{File: report.Source.File, Line: report.Source.Line, Path: report.Path, Problem: report.Message}
+		if report.Severity != meshroute.Error {
+			lines.Add(ofSeverity[report.Severity], "%s%s", indent, report)
+			continue
+		}
+		lines.Add(ofSeverity[report.Severity], "%s%s [%s]", indent, report, errorcode.Of(at, false).ID)
+		for _, line := range document.Excerpt(at) {
+			lines.Add(styled.Plain, "%s%s", indent, line)
 		}
 	}
 	_ = terminal.Print(out, lines) // who reads it may have gone
@@ -105,7 +104,7 @@ type report struct {
 // printValidationJSON writes a result, or what there is in its place, as JSON. It returns an error without a text, for the exit
 // status, if the result is not valid.
 func printValidationJSON(out io.Writer, v *site.Validation, failed error) error {
-	var result validation
+	result := validation{Reports: []report{}}
 	if several, ok := errors.AsType[*faults.Faults](failed); ok {
 		for _, f := range several.List {
 			text := f.Problem
@@ -127,9 +126,6 @@ func printValidationJSON(out io.Writer, v *site.Validation, failed error) error 
 			result.Reports = append(result.Reports, report{r.Severity, r.Clients, r.Policy, r.Source.File, r.Source.Line, r.Path, r.Message, code})
 		}
 		result.Valid = v.Err() == nil
-	}
-	if result.Reports == nil {
-		result.Reports = []report{}
 	}
 	if err := WriteData(out, "json", result); err != nil || result.Valid {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -20,16 +19,6 @@ type Validation struct {
 	Reports []meshroute.Report
 	// Strict makes Err count warnings, too.
 	Strict bool
-}
-
-// ByClients returns the kinds of clients in reports, in order, and the reports of each. Those about all
-// clients are first, under "".
-func (v *Validation) ByClients() (kinds []string, reports map[string][]meshroute.Report) {
-	reports = make(map[string][]meshroute.Report)
-	for _, r := range v.Reports {
-		reports[r.Clients] = append(reports[r.Clients], r)
-	}
-	return slices.Sorted(maps.Keys(reports)), reports
 }
 
 // Err returns an error if clients would get errors, or resources that they reject.
