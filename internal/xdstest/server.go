@@ -7,10 +7,12 @@
 package xdstest
 
 import (
+	"net"
 	"testing"
 
 	"google.golang.org/grpc"
 
+	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -25,4 +27,18 @@ func StartServer(t testing.TB) *Server {
 	t.Helper()
 	tap := NewTap()
 	return &Server{testutils.StartFakeServer(t, grpc.ChainStreamInterceptor(tap.Intercept)), tap}
+}
+
+// StartLoopback starts a server that is closed when the test ends. It is behind a link, unless that is nil.
+func StartLoopback(t testing.TB, run func() loopback.Run, link *testutils.Link) *loopback.Server {
+	t.Helper()
+	var wrap func(net.Listener) net.Listener
+	if link != nil {
+		wrap = link.Listener
+		t.Cleanup(link.Wait)
+	}
+	server, err := loopback.StartServer(run, wrap)
+	NoError(t, err)
+	t.Cleanup(server.Close)
+	return server
 }

@@ -3,7 +3,6 @@ package gocp
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 
@@ -68,18 +67,7 @@ func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	t.Helper()
 	s := &Server{Tap: xdstest.NewTap(), mode: mode}
 	s.forget()
-	var wrap func(net.Listener) net.Listener
-	if link != nil {
-		wrap = link.Listener
-	}
-	var err error
-	s.Server, err = loopback.StartServer(s.run, wrap)
-	xdstest.NoError(t, err)
-	t.Cleanup(func() {
-		s.Close()
-		if link != nil {
-			link.Wait()
-		}
+	t.Cleanup(func() { // after the server is closed
 		for _, r := range s.Requests() {
 			if r.Err != nil {
 				t.Errorf("the client rejected %s: %v", r.TypeURL, r.Err.Message())
@@ -91,6 +79,7 @@ func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 			}
 		}
 	})
+	s.Server = xdstest.StartLoopback(t, s.run, link)
 	return s
 }
 
@@ -111,7 +100,7 @@ func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 	s.Stop()
 	s.forget()
 	if len(resources) > 0 {
-		s.publish(t, resources)
+		s.publish(t, 0, resources)
 	}
 	xdstest.NoError(t, s.Server.Restart())
 }
@@ -141,14 +130,11 @@ func (s *Server) run() loopback.Run {
 // was not used before, also not before a restart.
 func (s *Server) Set(t testing.TB, resources ...proto.Message) {
 	t.Helper()
-	s.mu.Lock()
-	s.version++
-	s.mu.Unlock()
-	s.publish(t, resources)
+	s.publish(t, 1, resources)
 }
 
-// publish makes the resources the snapshot under the version of the time.
-func (s *Server) publish(t testing.TB, resources []proto.Message) {
+// publish makes the resources the snapshot, under a version so many later than the last one.
+func (s *Server) publish(t testing.TB, later int, resources []proto.Message) {
 	t.Helper()
 	byType := map[resource.Type][]types.Resource{}
 	for _, r := range resources {
@@ -156,9 +142,9 @@ func (s *Server) publish(t testing.TB, resources []proto.Message) {
 		byType[typeURL] = append(byType[typeURL], r)
 	}
 	s.mu.Lock()
-	version, cache := fmt.Sprint(s.version), s.cache
-	s.mu.Unlock()
-	snapshot, err := cachev3.NewSnapshot(version, byType)
+	defer s.mu.Unlock()
+	s.version += later
+	snapshot, err := cachev3.NewSnapshot(fmt.Sprint(s.version), byType)
 	xdstest.NoError(t, err)
-	xdstest.NoError(t, cache.SetSnapshot(t.Context(), NodeID, snapshot))
+	xdstest.NoError(t, s.cache.SetSnapshot(t.Context(), NodeID, snapshot))
 }

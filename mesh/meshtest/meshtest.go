@@ -8,7 +8,6 @@ package meshtest
 
 import (
 	"cmp"
-	"net"
 	"sync/atomic"
 	"testing"
 
@@ -62,15 +61,7 @@ func Start(t testing.TB, opts Options) *Server {
 	if s.store == nil {
 		s.store = controlplane.NewStore()
 	}
-	var wrap func(net.Listener) net.Listener
-	if opts.Link != nil {
-		wrap = opts.Link.Listener
-		t.Cleanup(opts.Link.Wait)
-	}
-	var err error
-	s.Server, err = loopback.StartServer(s.run, wrap)
-	xdstest.NoError(t, err)
-	t.Cleanup(s.Close)
+	s.Server = xdstest.StartLoopback(t, s.run, opts.Link)
 	return s
 }
 
