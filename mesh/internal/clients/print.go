@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
@@ -121,7 +123,8 @@ func (c *Client) rows(t *styled.Table, resources bool) {
 		if of.Wildcard {
 			names = "*"
 		}
-		row(t, of.style(), append(cells, of.Type, names, cmp.Or(of.ACKed, "-"), of.state(c.asked))...)
+		style, state := of.shown(c.asked)
+		row(t, style, append(cells, of.Type, names, cmp.Or(of.ACKed, "-"), state)...)
 		cells = make([]string, len(cells))
 		if !resources {
 			continue
@@ -135,20 +138,8 @@ func (c *Client) rows(t *styled.Table, resources bool) {
 	}
 }
 
-func (t *Type) style() styled.Style {
-	switch {
-	case t.Refuses():
-		return styled.Bad
-	case t.State == StateBehind:
-		return styled.Doubtful
-	case t.State == StateACK:
-		return styled.Good
-	}
-	return styled.Plain
-}
-
-// state says in words what the client has of a type.
-func (t *Type) state(now time.Time) string {
+// shown says in words what the client has of a type, and how that looks.
+func (t *Type) shown(now time.Time) (styled.Style, string) {
 	switch {
 	case t.State == StateBehind:
 		state := "behind: " + t.Sent + " sent"
@@ -156,15 +147,16 @@ func (t *Type) state(now time.Time) string {
 			state += " " + age(now.Sub(*t.SentAt)) + " ago"
 		}
 		if t.Refuses() {
-			state += ", NACKed " + t.Refused
+			return styled.Bad, state + ", NACKed " + t.Refused
 		}
-		return state
+		return styled.Doubtful, state
 	case t.Refuses():
-		return "NACKed " + t.Refused
+		return styled.Bad, "NACKed " + t.Refused
 	case t.State == StateACK:
-		return "ACKed"
+		return styled.Good, "ACKed"
+	default:
+		return styled.Plain, t.State
 	}
-	return t.State
 }
 
 // texts adds the client's rejections and the errors that it was sent, a line each.
@@ -209,4 +201,87 @@ func age(d time.Duration) string {
 	default:
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
+}
+
+// Lines returns a summary, a table with a line for each destination, and below it the versions where there are several, what clients
+// refuse and what is wrong at the replicas.
+func (t *Top) Lines() styled.Text {
+	var lines styled.Text
+	t.summary(&lines, &t.Standings)
+	if len(t.Agents) > 0 {
+		var agents []string
+		for _, a := range t.Agents {
+			agents = append(agents, fmt.Sprintf("%d %s", a.Clients, a.Name))
+		}
+		lines.Add(styled.Plain, "clients: %s", strings.Join(agents, ", "))
+	}
+	if len(t.Destinations) > 0 {
+		lines.Add(styled.Plain, "")
+		lines.AddTable("", t.table())
+	}
+	if t.MoreDestinations > 0 {
+		lines.Add(styled.Plain, "and %s", faults.Count(t.MoreDestinations, "more destination"))
+	}
+	section(&lines, "Several versions:", t.severalVersions())
+	section(&lines, "Refused:", t.refused())
+	section(&lines, "Configuration:", t.configurations(false))
+	section(&lines, "Relays without their control plane:", t.upstreams())
+	return lines
+}
+
+func (t *Top) table() (table styled.Table) {
+	row(&table, styled.Heading, "DESTINATION", "CLIENTS", "IN SYNC", "BEHIND", "REFUSING", "VERSIONS", "RPCs/s", "ERRORS", "P99")
+	for i := range t.Destinations {
+		d := &t.Destinations[i]
+		rate, failed, p99 := livestate.Cells(d.RPCs)
+		row(&table, d.style(), d.Name, strconv.Itoa(d.Clients), strconv.Itoa(d.InSync), strconv.Itoa(d.Behind), strconv.Itoa(d.Refusing), strconv.Itoa(d.MostVersions), rate, failed, p99)
+	}
+	return table
+}
+
+func (d *Destination) style() styled.Style {
+	switch {
+	case d.Refusing > 0:
+		return styled.Bad
+	case d.Behind > 0, d.RPCs != nil && d.RPCs.Failed > 0:
+		return styled.Doubtful
+	default:
+		return styled.Good
+	}
+}
+
+// severalVersions has the resources of which clients have several versions.
+func (t *Top) severalVersions() (lines []string) {
+	for i := range t.Destinations {
+		d := &t.Destinations[i]
+		byType := make(map[string][]string)
+		for _, v := range d.Versions {
+			byType[v.Type] = append(byType[v.Type], fmt.Sprintf("%s (%d)", v.Version, v.Clients))
+		}
+		for _, v := range d.Versions {
+			if of := byType[v.Type]; len(of) > 1 {
+				lines = append(lines, fmt.Sprintf("%s %s: %s", v.Type, d.Name, strings.Join(of, ", ")))
+				delete(byType, v.Type)
+			}
+		}
+		if d.MoreVersions > 0 {
+			lines = append(lines, fmt.Sprintf("%s: and %s", d.Name, faults.Count(d.MoreVersions, "more version")))
+		}
+	}
+	return lines
+}
+
+func (t *Top) refused() (lines []string) {
+	for i := range t.Refusals {
+		r := &t.Refusals[i]
+		who := r.Client
+		if r.Clients > 1 {
+			who += fmt.Sprintf(" and %d more", r.Clients-1)
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s, version %s: %s", who, r.Type, r.Version, r.Error))
+	}
+	if t.MoreRefusals > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", t.MoreRefusals))
+	}
+	return lines
 }
