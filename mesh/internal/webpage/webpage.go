@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -60,15 +61,11 @@ func Open(flag, address string, handler func(hosts []string, open bool) http.Han
 		return nil, fmt.Errorf("%s %s: %w", flag, address, err)
 	}
 	var hosts []string
-	p := &Page{Addr: listener.Addr().String()}
-	if tcp, ok := listener.Addr().(*net.TCPAddr); ok {
-		p.Open = !tcp.IP.IsLoopback()
-	}
 	if _, err := netip.ParseAddr(host); err != nil {
-		_, port, _ := net.SplitHostPort(listener.Addr().String())
-		p.Addr = net.JoinHostPort(host, port)
 		hosts = append(hosts, strings.ToLower(host))
 	}
+	at := listener.Addr().(*net.TCPAddr)
+	p := &Page{Addr: net.JoinHostPort(host, strconv.Itoa(at.Port)), Open: !at.IP.IsLoopback()}
 	p.URL = "http://" + p.Addr + "/"
 	// A page that changes sets its deadlines itself, for each part that it writes.
 	p.server = &http.Server{
