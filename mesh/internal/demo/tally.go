@@ -29,9 +29,6 @@ type group struct {
 	shares        map[string]float64 // by backend, with the sum 1; an absent backend has none
 }
 
-// title names the RPCs.
-func (g *group) title() string { return cmp.Or(strings.Join(g.of, ", "), "all RPCs") }
-
 // tally judges a step by its RPCs, which any number of goroutines add.
 type tally struct {
 	mu      sync.Mutex
@@ -120,7 +117,7 @@ func (t *tally) verdict() (table styled.Text, reasons []string) {
 	defer t.mu.Unlock()
 	table.Add(styled.Heading, "  %-25s  %-10s %7s   %s", "RPCs", "backend", "share", "expected")
 	for i, g := range t.groups {
-		n, title := sum(t.counted[i]), g.title()
+		n, title := sum(t.counted[i]), cmp.Or(strings.Join(g.of, ", "), "all RPCs")
 		if n < minRPCs {
 			reasons = append(reasons, fmt.Sprintf("%d of %s show the change, and %d have to", n, title, minRPCs))
 		}

@@ -3,8 +3,8 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,18 +95,14 @@ func stream(ctx context.Context, channel *grpc.ClientConn, opts ...grpc.CallOpti
 	if err != nil {
 		return err
 	}
-	request := &testgrpc.StreamingOutputCallRequest{
-		ResponseParameters: []*testgrpc.ResponseParameters{{IntervalUs: int32(streamGap.Microseconds())}},
-	}
-	for range streamMessages {
-		_ = stream.Send(request) // if it fails, Recv returns the reason
-		if _, err := stream.Recv(); err != nil {
-			return fmt.Errorf("no response: %w", err)
-		}
-	}
+	answers := slices.Repeat([]*testgrpc.ResponseParameters{{IntervalUs: int32(streamGap.Microseconds())}}, streamMessages)
+	_ = stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: answers}) // if it fails, Recv returns the reason
 	_ = stream.CloseSend()
-	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("the stream did not end: %w", err)
+	for err == nil {
+		_, err = stream.Recv()
 	}
-	return nil
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }

@@ -56,11 +56,11 @@ func unary(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.Ca
 
 func clientStreaming(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
 	stream, err := client.StreamingInputCall(ctx, opts...)
-	for n := 0; n < messages && err == nil; n++ {
-		err = stream.Send(&testpb.StreamingInputCallRequest{Payload: &testpb.Payload{Body: make([]byte, messageSize)}})
-	}
-	if err != nil && !errors.Is(err, io.EOF) { // CloseAndRecv has the status
+	if err != nil {
 		return nil, err
+	}
+	for range messages {
+		_ = stream.Send(&testpb.StreamingInputCallRequest{Payload: &testpb.Payload{Body: make([]byte, messageSize)}}) // CloseAndRecv has the status
 	}
 	reply, err := stream.CloseAndRecv()
 	if err != nil {
@@ -111,12 +111,8 @@ func Hold(ctx context.Context, client testpb.TestServiceClient, messages int, pa
 
 // exchange sends one message and receives one.
 func exchange(stream testpb.TestService_FullDuplexCallClient) error {
-	err := stream.Send(&testpb.StreamingOutputCallRequest{
-		ResponseParameters: []*testpb.ResponseParameters{{Size: messageSize}},
-	})
-	if err != nil && !errors.Is(err, io.EOF) { // Recv has the status.
-		return err
-	}
+	// Recv has the status.
+	_ = stream.Send(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: messageSize}}})
 	if _, err := stream.Recv(); err != nil {
 		return fmt.Errorf("instead of a message: %w", err)
 	}
@@ -125,15 +121,13 @@ func exchange(stream testpb.TestService_FullDuplexCallClient) error {
 
 // finish ends the stream and waits for the server to end it too.
 func finish(stream testpb.TestService_FullDuplexCallClient) error {
-	err := stream.CloseSend()
-	if err == nil {
-		_, err = stream.Recv()
-	}
-	switch {
+	_ = stream.CloseSend() // Recv has the status
+	switch _, err := stream.Recv(); {
 	case err == nil:
 		return errors.New("a message came instead of the end of the stream")
 	case errors.Is(err, io.EOF):
 		return nil
+	default:
+		return fmt.Errorf("instead of the end of the stream: %w", err)
 	}
-	return fmt.Errorf("instead of the end of the stream: %w", err)
 }
