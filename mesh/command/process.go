@@ -68,6 +68,9 @@ func show[A interface {
 		ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
 		a, failed := ask(ctx)
 		cancel()
+		if a == none && (p.watch == 0 || !answered) {
+			return failed
+		}
 		var lines styled.Text
 		if a != none {
 			var err error
@@ -75,7 +78,7 @@ func show[A interface {
 				return err
 			}
 		}
-		if p.watch == 0 || a == none && !answered {
+		if p.watch == 0 {
 			return cmp.Or(terminal.Print(out, lines), failed)
 		}
 		if cmd.Context().Err() != nil {
