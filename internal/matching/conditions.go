@@ -7,7 +7,6 @@ import (
 	"regexp/syntax"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // HeaderKind is the kind of a Header.
@@ -174,13 +173,27 @@ func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
 		return Regex{}, cost, errors.New("is too large a regular expression; repetitions multiply")
 	}
 	if whole {
-		pattern = wholeStart + pattern + wholeEnd
+		re.prefix, pattern = literalPrefix(pattern), wholeStart+pattern+wholeEnd
 	}
-	compiled, err := regexp.Compile(pattern)
-	if err != nil {
+	if re.Regexp, err = regexp.Compile(pattern); err != nil {
 		return Regex{}, cost, fmt.Errorf("cannot be compiled: %w", err)
 	}
-	return Regex{Regexp: compiled, prefix: literalPrefix(tree)}, cost, nil
+	return re, cost, nil
+}
+
+// literalPrefix returns a prefix of every string that a pattern matches as a whole, with or without the "^" that some begin with. It need
+// not be the longest.
+func literalPrefix(pattern string) string {
+	tree, err := syntax.Parse(strings.TrimPrefix(pattern, "^"), syntax.Perl)
+	if err != nil {
+		return ""
+	}
+	program, err := syntax.Compile(tree.Simplify())
+	if err != nil {
+		return ""
+	}
+	prefix, _ := program.Prefix()
+	return prefix
 }
 
 // regexCost estimates the number of instructions that re compiles to. It stops
@@ -194,43 +207,4 @@ func regexCost(re *syntax.Regexp) int {
 		cost *= max(re.Min, re.Max, 1)
 	}
 	return min(cost, maxRegexCost+1)
-}
-
-// literalPrefix returns a prefix of every string that re matches. It need not be the longest.
-func literalPrefix(re *syntax.Regexp) string {
-	var b strings.Builder
-	appendLiteralPrefix(&b, re)
-	return b.String()
-}
-
-// appendLiteralPrefix appends the literal that re starts with and reports whether that is
-// all of re.
-func appendLiteralPrefix(b *strings.Builder, re *syntax.Regexp) bool {
-	switch re.Op {
-	case syntax.OpEmptyMatch, syntax.OpBeginText:
-		return true
-	case syntax.OpCapture:
-		return appendLiteralPrefix(b, re.Sub[0])
-	case syntax.OpConcat:
-		for _, sub := range re.Sub {
-			if !appendLiteralPrefix(b, sub) {
-				return false
-			}
-		}
-		return true
-	case syntax.OpLiteral:
-		if re.Flags&syntax.FoldCase != 0 {
-			return false
-		}
-		for _, r := range re.Rune {
-			// A pattern's U+FFFD also matches any byte that is not UTF-8.
-			if r == utf8.RuneError {
-				return false
-			}
-			b.WriteRune(r)
-		}
-		return true
-	default:
-		return false
-	}
 }
