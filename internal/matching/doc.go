@@ -2,6 +2,5 @@
 // headers and a fraction of RPCs hold (gRFC A28). It knows neither protos nor actions;
 // package xdsresource makes its values from resources.
 //
-// A Table finds routes, a Domains virtual hosts. Both are immutable and safe for concurrent use. Finding a route allocates only
-// to copy metadata, see RPC.Context.
+// A Table finds routes. It is immutable and safe for concurrent use. Finding a route allocates only to copy metadata, see RPC.Context.
 package matching

@@ -1,82 +1,40 @@
 package matching
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
-// Domains finds the number of a virtual host by authority: the one with that exact domain,
-// else with the longest matching "*suffix", else "prefix*", else "*".
-type Domains struct {
-	exact    map[string]int32
-	suffixes wildcards
-	prefixes wildcards
-	all      int32 // the virtual host with the domain "*"
-}
-
-// NewDomains returns an empty Domains, with room for n.
-func NewDomains(n int) *Domains { return &Domains{exact: make(map[string]int32, n), all: None} }
-
-// Add adds a domain, which has no DomainFault.
-func (d *Domains) Add(domain string, host int32) {
-	domain = strings.ToLower(domain)
-	switch {
-	case domain == "*":
-		d.all = host
-	case strings.HasPrefix(domain, "*"):
-		d.suffixes.add(domain[1:], host)
-	case strings.HasSuffix(domain, "*"):
-		d.prefixes.add(domain[:len(domain)-1], host)
-	default:
-		d.exact[domain] = host
-	}
-}
-
-// Find returns the virtual host for an authority, or None. Case does not matter. It
-// does not allocate if the authority is in lower case.
-func (d *Domains) Find(authority string) int32 {
+// BestDomain returns the one of the domains of a virtual host that matches an authority most specifically, and its rank among all
+// domains that do: an exact domain is above "*suffix", that above "prefix*", and that above "*"; of wildcards of a kind the longest is the
+// highest. 0: none matches. Case does not matter.
+func BestDomain(domains []string, authority string) (best string, rank uint64) {
 	authority = strings.ToLower(authority)
-	if host, ok := d.exact[authority]; ok {
-		return host
-	}
-	for _, n := range slices.Backward(d.suffixes.lengths) {
-		if n < len(authority) {
-			if host, ok := d.suffixes.hosts[authority[len(authority)-n:]]; ok {
-				return host
-			}
+	for _, domain := range domains {
+		if r := domainRank(strings.ToLower(domain), authority); r > rank {
+			best, rank = domain, r
 		}
 	}
-	for _, n := range slices.Backward(d.prefixes.lengths) {
-		if n < len(authority) {
-			if host, ok := d.prefixes.hosts[authority[:n]]; ok {
-				return host
-			}
+	return best, rank
+}
+
+// domainRank ranks a domain, which has no DomainFault. A wildcard stands for at least one character, but "*" for any authority.
+func domainRank(domain, authority string) uint64 {
+	const prefixes, suffixes, exact = 1 << 32, 2 << 32, 3 << 32
+	length := uint64(len(domain))
+	if suffix, ok := strings.CutPrefix(domain, "*"); ok {
+		switch {
+		case suffix == "":
+			return 1
+		case len(domain) <= len(authority) && strings.HasSuffix(authority, suffix):
+			return suffixes + length
 		}
+		return 0
 	}
-	return d.all
-}
-
-// wildcards are the domains with a wildcard at one end.
-type wildcards struct {
-	hosts   map[string]int32 // by the text beside the wildcard
-	lengths lengths          // of the keys
-}
-
-func (w *wildcards) add(text string, host int32) {
-	if w.hosts == nil {
-		w.hosts = make(map[string]int32)
+	switch prefix, ok := strings.CutSuffix(domain, "*"); {
+	case ok && len(domain) <= len(authority) && strings.HasPrefix(authority, prefix):
+		return prefixes + length
+	case !ok && domain == authority:
+		return exact
 	}
-	w.hosts[text] = host
-	w.lengths.add(len(text))
-}
-
-// lengths are the distinct lengths of keys, ascending: what is found by a part of a text takes a map access for each length.
-type lengths []int
-
-func (l *lengths) add(n int) {
-	if at, known := slices.BinarySearch(*l, n); !known {
-		*l = slices.Insert(*l, at, n)
-	}
+	return 0
 }
 
 // DomainFault describes the error of a domain, or returns "".

@@ -72,12 +72,6 @@ func (m *Route) Paths() string {
 	}
 }
 
-// onlyPath reports whether the path alone decides.
-func (m *Route) onlyPath() bool {
-	c := m.Further
-	return c == nil || len(c.Headers) == 0 && len(c.Query) == 0 && c.FractionPerMillion == nil
-}
-
 // MatchesRest reports whether a Route whose path matches an RPC matches it altogether. The
 // fraction comes last, so that a random number is drawn only if the rest matches.
 func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {

@@ -7,23 +7,6 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// testTable is a Table of routes that the tests make by hand.
-type testTable struct{ *Table }
-
-type testRoutes []Route
-
-func (r testRoutes) Len() int { return len(r) }
-
-func (r testRoutes) Matching(i int32) *Route { return &r[i] }
-
-func newTable(routes ...Route) testTable {
-	t := new(Table)
-	t.Compile(testRoutes(routes))
-	return testTable{t}
-}
-
-func (t testTable) find(rpc RPC) int { return int(t.Find(&rpc)) }
-
 func regex(pattern string) Route {
 	re, _, err := CompileRegex(pattern, true)
 	if err != nil {
@@ -68,7 +51,7 @@ func TestRoutesByHeaderValueKeepTheirOrder(t *testing.T) {
 		{Path: "/", Further: &Conditions{Headers: []Header{exact("a", "9")}, Query: []Query{{Name: "q", Present: true}}}},
 		match(exact("a", "9")),
 	}
-	table := newTable(routes...)
+	table := NewTable(len(routes), func(i int32) *Route { return &routes[i] })
 	with := func(pairs ...string) context.Context { return metadata.AppendToOutgoingContext(t.Context(), pairs...) }
 	for want, rpc := range map[int]RPC{
 		0:  {Context: with("first", "", "a", "1", "b", "1")},
@@ -90,7 +73,7 @@ func TestRoutesByHeaderValueKeepTheirOrder(t *testing.T) {
 		if rpc.Method == "" {
 			rpc.Method = "/s/m"
 		}
-		if got := table.find(rpc); got != want {
+		if got := int(table.Find(&rpc)); got != want {
 			t.Errorf("want route %d, got %d", want, got)
 		}
 	}

@@ -7,7 +7,7 @@
 // resolver, which joins them into a snapshot, and from there to
 // configselector (routes and filters) and balancer (clusters and endpoints).
 // All work that takes time is done here, once: names are compared, regular
-// expressions compiled, routes and domains indexed. An RPC only calls
+// expressions compiled, routes indexed. An RPC only calls
 // VirtualHost.Route, which takes no lock and costs the same for one route
 // and for ten thousand.
 //

@@ -12,9 +12,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// RouteConfiguration is a validated RouteConfiguration. The decoder compiles the tables
-// that its methods use. On a value that was not decoded the methods work too, but compile
-// the tables on each call.
+// RouteConfiguration is a validated RouteConfiguration.
 type RouteConfiguration struct {
 	Name         string
 	VirtualHosts []*VirtualHost
@@ -27,13 +25,12 @@ type RouteConfiguration struct {
 	// RouteConfiguration is part of a Listener, which then has the list.
 	Ignored []xdsclient.Ignored
 
-	compiled *matching.Domains
 	// regexes are its regular expressions, which the next version need not compile again.
 	regexes map[regexKey]compiledRegex
 }
 
 // VirtualHost is a validated VirtualHost with the routes that gRPC can use, in order.
-// As with RouteConfiguration, the methods are slow on a value that was not decoded.
+// The decoder compiles the table of Route; on a value that was not decoded, each call does.
 // Settings for all routes (retry policy, mirrors, header edits) have been merged into the
 // routes, except filter overrides.
 type VirtualHost struct {
@@ -47,7 +44,7 @@ type VirtualHost struct {
 	// the three levels.
 	Overrides FilterOverrides
 
-	compiled *routeTable
+	compiled *matching.Table
 	// settings are those of its routes that depend on nothing but its bytes and theirs, which are the keys. They are for the
 	// next version.
 	settings map[string]*Settings
@@ -116,9 +113,6 @@ func routeConfigurationAt(
 	}
 	for list := fields(raw); list.nextOf(fieldVirtualHosts); {
 		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at, len(rc.VirtualHosts), list.value, before))
-	}
-	if !v.failed() {
-		rc.compiled = domainsOf(rc.VirtualHosts)
 	}
 	rc.regexes, rc.Plugins = v.regexes, d.used
 	return rc
@@ -227,7 +221,7 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, raw []byte, before ma
 		}
 	}
 	if !d.failed() {
-		vh.compiled = newRouteTable(vh)
+		vh.compiled = routeTable(vh.Routes)
 	}
 	for _, settings := range d.once {
 		delete(d.known, settings)
@@ -294,46 +288,34 @@ func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route) *Settings {
 // It takes no lock and may be called concurrently. Only routes for the method or a prefix of it, and those that ignore
 // case or have a regular expression, are visited. It allocates only if it has to copy metadata, see RPC.Context.
 func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
-	if i := vh.table().Find(&rpc); i != matching.None {
+	table := vh.compiled
+	if table == nil {
+		table = routeTable(vh.Routes)
+	}
+	if i := table.Find(&rpc); i != matching.None {
 		return vh.Routes[i]
 	}
 	return nil
 }
 
 // Clusters returns the clusters that the routes forward or mirror RPCs to, each once.
-// Clusters that only a header names are not among them, see WeightedCluster.Cluster. The
-// caller must not change the slice.
-func (vh *VirtualHost) Clusters() []string { return vh.table().clusters }
-
-func (vh *VirtualHost) table() *routeTable {
-	if vh.compiled != nil {
-		return vh.compiled
-	}
-	return newRouteTable(vh)
-}
-
-// routeTable finds the routes of a virtual host and lists their clusters.
-type routeTable struct {
-	matching.Table
-	clusters []string
-}
-
-// Len implements matching.Routes.
-func (vh *VirtualHost) Len() int { return len(vh.Routes) }
-
-// Matching implements matching.Routes.
-func (vh *VirtualHost) Matching(i int32) *matching.Route { return &vh.Routes[i].Match }
-
-func newRouteTable(vh *VirtualHost) *routeTable {
-	var s nameSet
+// Clusters that only a header names are not among them, see WeightedCluster.Cluster.
+func (vh *VirtualHost) Clusters() []string {
+	var names []string
+	known := make(map[string]bool)
 	for _, route := range vh.Routes {
 		for name := range route.Clusters {
-			s.add(name)
+			if !known[name] {
+				known[name] = true
+				names = append(names, name)
+			}
 		}
 	}
-	t := &routeTable{clusters: s.names}
-	t.Compile(vh)
-	return t
+	return names
+}
+
+func routeTable(routes []*Route) *matching.Table {
+	return matching.NewTable(len(routes), func(i int32) *matching.Route { return &routes[i].Match })
 }
 
 // Clusters yields the clusters that the route forwards or mirrors to.
@@ -352,51 +334,18 @@ func (r *Route) Clusters(yield func(string) bool) {
 	}
 }
 
-// nameSet collects names, each once, in the order in which they are added.
-type nameSet struct {
-	names []string
-	known map[string]struct{}
-}
-
-func (s *nameSet) add(name string) {
-	if _, ok := s.known[name]; ok {
-		return
-	}
-	if s.known == nil {
-		s.known = make(map[string]struct{})
-	}
-	s.known[name] = struct{}{}
-	s.names = append(s.names, name)
-}
-
 // VirtualHost returns the virtual host for an authority, or nil. An exact domain is
 // preferred to "*suffix", that to "prefix*", and that to "*"; among wildcards of a kind
 // the longest wins. Case does not matter. A wildcard stands for at least one character.
 // A port is part of the authority.
 //
-// It may be called concurrently, and does not allocate if the authority is in lower
-// case.
-func (rc *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
-	if i := rc.table().Find(authority); i != matching.None {
-		return rc.VirtualHosts[i]
-	}
-	return nil
-}
-
-func (rc *RouteConfiguration) table() *matching.Domains {
-	if rc.compiled != nil {
-		return rc.compiled
-	}
-	return domainsOf(rc.VirtualHosts)
-}
-
-// domainsOf finds virtual hosts by authority, as indexes.
-func domainsOf(hosts []*VirtualHost) *matching.Domains {
-	d := matching.NewDomains(len(hosts))
-	for i, vh := range hosts {
-		for _, domain := range vh.Domains {
-			d.Add(domain, int32(i))
+// It goes through all domains, as a channel asks once for each version, and does not allocate if they are in lower case.
+func (rc *RouteConfiguration) VirtualHost(authority string) (found *VirtualHost) {
+	highest := uint64(0)
+	for _, vh := range rc.VirtualHosts {
+		if _, rank := matching.BestDomain(vh.Domains, authority); rank > highest {
+			found, highest = vh, rank
 		}
 	}
-	return d
+	return found
 }

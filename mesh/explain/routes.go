@@ -17,7 +17,7 @@ import (
 func (e *explainer) chooseHost(raw *routepb.RouteConfiguration) {
 	rc, authority, domain := e.routes, e.request.Authority, ""
 	if e.virtualHost = rc.VirtualHost(authority); e.virtualHost != nil {
-		domain = bestDomain(e.virtualHost.Domains, authority)
+		domain, _ = matching.BestDomain(e.virtualHost.Domains, authority)
 		for _, name := range e.virtualHost.Clusters() {
 			e.selectable[name] = true
 		}
@@ -30,7 +30,8 @@ func (e *explainer) chooseHost(raw *routepb.RouteConfiguration) {
 		if i < len(raw.GetVirtualHosts()) {
 			message = raw.GetVirtualHosts()[i]
 		}
-		v := VirtualHost{Name: vh.Name, Domains: vh.Domains, Domain: bestDomain(vh.Domains, authority), At: placeOf(message)}
+		v := VirtualHost{Name: vh.Name, Domains: vh.Domains, At: placeOf(message)}
+		v.Domain, _ = matching.BestDomain(vh.Domains, authority)
 		switch {
 		case vh == e.virtualHost:
 			v.Chosen, v.Reason = true, fmt.Sprintf("domain %q matches authority %q", domain, authority)
@@ -42,18 +43,6 @@ func (e *explainer) chooseHost(raw *routepb.RouteConfiguration) {
 		}
 		e.out.VirtualHosts = append(e.out.VirtualHosts, v)
 	}
-}
-
-// bestDomain returns the domain by which an authority is found, or "".
-func bestDomain(domains []string, authority string) string {
-	d := matching.NewDomains(len(domains))
-	for i, domain := range domains {
-		d.Add(domain, int32(i))
-	}
-	if i := d.Find(authority); i != matching.None {
-		return domains[i]
-	}
-	return ""
 }
 
 // quotedList joins names for a text.
