@@ -140,7 +140,7 @@ func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers
 	switch specifier := pb.GetClusterSpecifier().(type) {
 	case *routepb.RouteAction_Cluster:
 		d.clusterName(at.Field("cluster"), specifier.Cluster)
-		return d.forwardToOne(specifier.Cluster)
+		return d.forwardTo(specifier.Cluster)
 	case *routepb.RouteAction_ClusterHeader:
 		name := d.headerName(at.Field("cluster_header"), specifier.ClusterHeader)
 		return &Forward{Clusters: []WeightedCluster{{Header: name, Weight: 1}}}
@@ -161,19 +161,8 @@ func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers
 	return nil
 }
 
-// forwardToOne returns the Forward to a single cluster. Routes to the same
-// cluster share one.
-func (d *routeDecoder) forwardToOne(cluster string) *Forward {
-	if f, ok := d.forwards[cluster]; ok {
-		return f
-	}
-	if d.forwards == nil {
-		d.forwards = make(map[string]*Forward)
-	}
-	cluster = d.intern(cluster)
-	f := &Forward{Clusters: []WeightedCluster{{Name: cluster, Weight: 1}}}
-	d.forwards[cluster] = f
-	return f
+func (d *routeDecoder) forwardTo(cluster string) *Forward {
+	return &Forward{Clusters: []WeightedCluster{{Name: d.intern(cluster), Weight: 1}}}
 }
 
 // weightedClusters decodes a WeightedCluster. It ignores the deprecated total_weight and
@@ -387,5 +376,5 @@ func (d *routeDecoder) forwardToPlugin(c *Cluster) *Forward {
 		d.used = make(map[string]*Cluster)
 	}
 	d.used[c.Name] = c
-	return d.forwardToOne(c.Name)
+	return d.forwardTo(c.Name)
 }

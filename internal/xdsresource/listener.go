@@ -6,8 +6,8 @@ import (
 	"time"
 
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -60,32 +60,29 @@ func readListener(v *validator, raw []byte) *Listener {
 	return l
 }
 
-// routesInManager returns an HttpConnectionManager without the virtual hosts of the RouteConfiguration in it, and that with them. It
-// returns nil for that, and the other one as it is, if the message has no routes, or several: of these, the last on the wire count.
+// routesInManager returns an HttpConnectionManager without the RouteConfiguration in it, and that, which is nil if another source of routes
+// comes after it: of several, the last on the wire counts.
 func routesInManager(raw []byte) (manager, routes []byte) {
-	var others joined
-	sources, f := 0, fields(raw)
+	var others, inside joined
+	f := fields(raw)
 	for f.next() {
-		switch f.number {
-		case fieldRDS, fieldRouteConfig, fieldScopedRoutes:
-			sources++
+		switch {
+		case f.is(fieldRouteConfig):
+			inside.add(f.value)
+			continue
+		case f.number == fieldRDS, f.number == fieldScopedRoutes:
+			inside = joined{}
 		}
-		if f.is(fieldRouteConfig) {
-			routes = f.value
-		} else {
-			others.add(f.whole)
-		}
+		others.add(f.whole)
 	}
-	if f.broken || sources != 1 || routes == nil {
+	if f.broken {
 		return raw, nil
 	}
-	config, _ := without(routes, fieldVirtualHosts)
-	manager = protowire.AppendTag(slices.Clip(others.bytes), fieldRouteConfig, protowire.BytesType)
-	return protowire.AppendBytes(manager, config), routes
+	return slices.Clip(others.bytes), inside.bytes
 }
 
-// connectionManager decodes an HttpConnectionManager. routes is the RouteConfiguration in it, whose virtual hosts the message does not
-// have. nil: it has them.
+// connectionManager decodes an HttpConnectionManager. routes is the RouteConfiguration in it, which the message does not have. nil: there
+// is none.
 func (d *validator) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionManager, routes []byte, l *Listener) {
 	// gRFC A41 requires clients, too, to reject these two.
 	if n := pb.GetXffNumTrustedHops(); n != 0 {
@@ -94,21 +91,20 @@ func (d *validator) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionM
 	if n := len(pb.GetOriginalIpDetectionExtensions()); n != 0 {
 		d.fault(at.Field("original_ip_detection_extensions"), "must be empty, has %d entries", n)
 	}
-	switch from := pb.GetRouteSpecifier().(type) {
-	case *hcmpb.HttpConnectionManager_Rds:
-		rds := at.Field("rds")
-		d.adsOrSelf(rds.Field("config_source"), from.Rds.GetConfigSource())
-		l.RouteConfigName = d.notEmpty(rds.Field("route_config_name"), from.Rds.GetRouteConfigName())
-	case *hcmpb.HttpConnectionManager_RouteConfig:
-		var before *RouteConfiguration
-		if last, ok := d.Last.(*Listener); ok {
-			before = last.RouteConfig
+	switch rds := pb.GetRds(); {
+	case routes != nil:
+		at, config := at.Field("route_config"), new(routepb.RouteConfiguration)
+		if head, _ := without(routes, fieldVirtualHosts); d.read(at, head, config) {
+			var before *RouteConfiguration
+			if last, ok := d.Last.(*Listener); ok {
+				before = last.RouteConfig
+			}
+			l.RouteConfig = routeConfigurationAt(d, at, config, head, routes, before)
 		}
-		if routes == nil {
-			routes, d.noted = marshal(from.RouteConfig), true
-		}
-		l.RouteConfig = routeConfigurationAt(d, at.Field("route_config"), from.RouteConfig, routes, before, nil)
-		d.noted = false
+	case rds != nil:
+		at := at.Field("rds")
+		d.adsOrSelf(at.Field("config_source"), rds.GetConfigSource())
+		l.RouteConfigName = d.notEmpty(at.Field("route_config_name"), rds.GetRouteConfigName())
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))
 	}

@@ -1,7 +1,6 @@
 package xdsresource
 
 import (
-	"bytes"
 	"strings"
 	"time"
 
@@ -25,8 +24,11 @@ type RouteConfiguration struct {
 	// RouteConfiguration is part of a Listener, which then has the list.
 	Ignored []xdsclient.Ignored
 
-	// regexes are its regular expressions, which the next version need not compile again.
-	regexes map[regexKey]compiledRegex
+	// For the next version: its regular expressions, its bytes without virtual hosts, and the settings of routes that depend on nothing but
+	// these bytes, those of the virtual host without routes, and their own. The latter two are the keys.
+	regexes  map[regexKey]compiledRegex
+	head     string
+	settings map[string]map[string]*Settings
 }
 
 // VirtualHost is a validated VirtualHost with the routes that gRPC can use, in order.
@@ -45,9 +47,6 @@ type VirtualHost struct {
 	Overrides FilterOverrides
 
 	compiled *matching.Table
-	// settings are those of its routes that depend on nothing but its bytes and theirs, which are the keys. They are for the
-	// next version.
-	settings map[string]*Settings
 }
 
 // Route is one route: what it matches, and what becomes of the RPC. RPCs share it and
@@ -95,46 +94,30 @@ func readRouteConfiguration(v *validator, raw []byte) *RouteConfiguration {
 		return nil
 	}
 	last, _ := v.Last.(*RouteConfiguration)
-	rc := routeConfigurationAt(v, nil, pb, raw, last, hostsBefore(last, v.LastBytes, head))
+	rc := routeConfigurationAt(v, nil, pb, head, raw, last)
 	rc.Ignored = v.ignored.list()
 	return rc
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
-// own (at is nil) or part of a Listener, with the virtual hosts in raw. last is the version before, or nil, with the
-// virtual hosts before.
-func routeConfigurationAt(
-	v *validator, at *faults.Path, pb *routepb.RouteConfiguration, raw []byte, last *RouteConfiguration, before map[string]*VirtualHost,
-) *RouteConfiguration {
-	rc := &RouteConfiguration{Name: pb.GetName()}
+// own (at is nil) or part of a Listener, with the virtual hosts in raw; pb and head are without. last is the version before, or nil.
+func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration, head, raw []byte, last *RouteConfiguration) *RouteConfiguration {
+	rc := &RouteConfiguration{Name: pb.GetName(), head: textIn(head), settings: make(map[string]map[string]*Settings)}
 	d := newRouteDecoder(v, at, pb)
 	if last != nil {
 		v.lastRegexes = last.regexes
 	}
 	for list := fields(raw); list.nextOf(fieldVirtualHosts); {
-		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at, len(rc.VirtualHosts), list.value, before))
+		rest, count := without(list.value, fieldRoutes)
+		d.before = nil
+		if last != nil && last.head == rc.head {
+			d.before = last.settings[textIn(rest)]
+		}
+		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at, len(rc.VirtualHosts), list.value, rest, count))
+		rc.settings[textIn(rest)] = d.known
 	}
 	rc.regexes, rc.Plugins = v.regexes, d.used
 	return rc
-}
-
-// hostsBefore returns the virtual hosts of the version before by their bytes without routes. There are none if anything
-// differs that is said for all virtual hosts: head is the new version without them.
-func hostsBefore(last *RouteConfiguration, raw, head []byte) map[string]*VirtualHost {
-	if last == nil {
-		return nil
-	}
-	if before, n := without(raw, fieldVirtualHosts); n != len(last.VirtualHosts) || !bytes.Equal(before, head) {
-		return nil
-	}
-	hosts := make(map[string]*VirtualHost, len(last.VirtualHosts))
-	list := fields(raw)
-	for _, vh := range last.VirtualHosts {
-		list.nextOf(fieldVirtualHosts)
-		rest, _ := without(list.value, fieldRoutes)
-		hosts[string(rest)] = vh
-	}
-	return hosts
 }
 
 // routeDecoder decodes the virtual hosts and routes of one RouteConfiguration.
@@ -142,8 +125,6 @@ type routeDecoder struct {
 	*validator
 	// overrides has the overrides of filters by their bytes. Equal ones of a resource are one.
 	overrides map[string]knownOverride
-	// forwards has the Forward to each single cluster.
-	forwards map[string]*Forward
 	// plugins has the clusters of cluster_specifier_plugins, and used those that routes forward to, inline ones too.
 	plugins, used map[string]*Cluster
 	// domains has the index of the virtual host for each domain so far.
@@ -194,16 +175,11 @@ func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfigurati
 }
 
 // virtualHost decodes a virtual host. One that is malformed is an error, and is read without its routes.
-func (d *routeDecoder) virtualHost(at *faults.Path, i int, raw []byte, before map[string]*VirtualHost) *VirtualHost {
+func (d *routeDecoder) virtualHost(at *faults.Path, i int, raw, rest []byte, count int) *VirtualHost {
 	at = at.Item("virtual_hosts", i)
 	pb := new(routepb.VirtualHost)
-	rest, count := without(raw, fieldRoutes)
 	d.read(at, rest, pb)
 	d.checkDomains(at, i, pb.GetDomains())
-	d.before = nil
-	if vh := before[string(rest)]; vh != nil {
-		d.before = vh.settings
-	}
 	d.enter(at, pb)
 	vh := &VirtualHost{
 		Name:      pb.GetName(),
@@ -226,7 +202,6 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, raw []byte, before ma
 	for _, settings := range d.once {
 		delete(d.known, settings)
 	}
-	vh.settings = d.known
 	return vh
 }
 
