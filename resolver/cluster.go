@@ -1,7 +1,6 @@
 package resolver
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -157,14 +156,13 @@ func (c *cluster) walkUnder() *balancer.ClusterState {
 	g := c.graph
 	if c.walk == nil || c.walk.edges != c.walk.edgesNow() || c.walk.state.Cluster != c.state.Cluster {
 		c.walk = &walk{state: &balancer.ClusterState{Cluster: c.state.Cluster, Notes: (*aggregateNotes)(c)}}
-		w := xdsresource.UnderlyingWalk{Under: func(name string) []string {
+		w := xdsresource.UnderlyingWalk{Context: fmt.Sprintf(" (node id %q)", g.client.Bootstrap().Node.GetId()), Under: func(name string) []string {
 			visited := g.cluster(name)
 			c.walk.visited = append(c.walk.visited, visited)
 			return under(visited.state)
 		}}
 		if err := w.Visit(c.name); err != nil {
-			c.walk.state.Notes = c.state.Notes
-			c.walk.state.Err = errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", g.client.Bootstrap().Node.GetId())))
+			c.walk.state.Notes, c.walk.state.Err = c.state.Notes, err
 		} else {
 			c.walk.state.Underlying = &balancer.Underlying{Names: w.Leaves}
 		}

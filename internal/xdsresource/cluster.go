@@ -466,6 +466,8 @@ type UnderlyingWalk struct {
 	// Under returns the clusters under a cluster. Empty: the cluster has endpoints of its own,
 	// or is not known.
 	Under func(name string) []string
+	// Context stands behind the path in an error.
+	Context string
 	// Leaves are those without clusters under them, in order of preference.
 	Leaves []string
 
@@ -474,7 +476,7 @@ type UnderlyingWalk struct {
 }
 
 // Visit visits a cluster and those below it. After an error the walk cannot be used.
-func (w *UnderlyingWalk) Visit(name string) *UnderlyingError {
+func (w *UnderlyingWalk) Visit(name string) error {
 	height, visited := w.heights[name]
 	switch {
 	case slices.Contains(w.path, name):
@@ -504,29 +506,13 @@ func (w *UnderlyingWalk) Visit(name string) *UnderlyingError {
 	return nil
 }
 
-// An UnderlyingError is an error in the graph of clusters under an aggregate cluster.
-type UnderlyingError struct {
-	// Path leads from the aggregate cluster to the one at fault.
-	Path []string
-	// What is wrong, and what to do about it.
-	What, Remedy string
-}
-
-// Error names the path and the way out.
-func (e *UnderlyingError) Error() string { return e.ErrorFor("") }
-
-// ErrorFor is like Error, and puts context, unless it is empty, behind the path.
-func (e *UnderlyingError) ErrorFor(context string) string {
-	quoted := make([]string, len(e.Path))
-	for i, name := range e.Path {
-		quoted[i] = bounds.Quote(name)
+// errorAt returns an error of the way from the start of path to the cluster last: what is wrong, and what to do about it.
+func (w *UnderlyingWalk) errorAt(last, what, remedy string) error {
+	var quoted []string
+	for _, name := range w.path {
+		quoted = append(quoted, bounds.Quote(name))
 	}
-	return fmt.Sprintf("aggregate cluster %s %s: %s%s; %s", bounds.Quote(e.Path[0]), e.What, strings.Join(quoted, " → "), context, e.Remedy)
-}
-
-// errorAt returns an error of the way from the start of path to the cluster last.
-func (w *UnderlyingWalk) errorAt(last, what, remedy string) *UnderlyingError {
-	return &UnderlyingError{
-		Path: append(slices.Clone(w.path), last), What: what, Remedy: fmt.Sprintf(remedy, bounds.Quote(w.path[len(w.path)-1])),
-	}
+	remedy = fmt.Sprintf(remedy, quoted[len(quoted)-1])
+	way := strings.Join(append(quoted, bounds.Quote(last)), " → ")
+	return fmt.Errorf("aggregate cluster %s %s: %s%s; %s", quoted[0], what, way, w.Context, remedy)
 }

@@ -114,7 +114,7 @@ func (e *explainer) describeAggregate(c *Cluster, live *inspect.Cluster) {
 		}
 		return nil
 	}}
-	var loop *xdsresource.UnderlyingError
+	var loop error
 	if !e.full {
 		loop = walk.Visit(c.Name)
 	}
