@@ -93,13 +93,9 @@ func (l *ignoredList) addAgain(noted []int) {
 
 // list returns what was collected, what matters first.
 func (l *ignoredList) list() []xdsclient.Ignored {
-	sortIgnored(l.found)
+	slices.SortStableFunc(l.found, func(a, b xdsclient.Ignored) int { return cmp.Compare(b.Severity, a.Severity) })
 	l.found = l.found[:min(len(l.found), maxIgnored)]
 	return l.found
-}
-
-func sortIgnored(list []xdsclient.Ignored) {
-	slices.SortStableFunc(list, func(a, b xdsclient.Ignored) int { return cmp.Compare(b.Severity, a.Severity) })
 }
 
 // noteUnused notes the populated fields of a message at a place, and of the messages in it, that this client does not act
@@ -201,8 +197,8 @@ const (
 // asksForNothing reports whether a field has the value by which a control plane asks for what gRPC does without the
 // field.
 func asksForNothing(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-	is, listed := gRPCDoes[f.FullName()]
-	return listed && is(v)
+	does, listed := gRPCDoes[f.FullName()]
+	return listed && (does == nil || proto.Equal(does, v.Message().Interface()))
 }
 
 // twinApplied reports whether another field does the job of f.
@@ -215,12 +211,7 @@ func twinApplied(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
 	if twin.Message() == nil || twin.IsList() {
 		return m.Has(twin)
 	}
-	isSet := false
-	m.Get(twin).Message().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
-		isSet = true
-		return false
-	})
-	return isSet
+	return proto.Size(m.Get(twin).Message().Interface()) > 0
 }
 
 // noteInert notes that a filter does nothing.

@@ -3,6 +3,7 @@ package xdsresource
 import (
 	"slices"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -62,32 +63,16 @@ const proxyMessage = "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11
 // tlsMessages starts the names of the messages for TLS.
 const tlsMessages = "envoy.extensions.transport_sockets.tls.v3."
 
-// gRPCDoes has fields that control planes fill in with a value that asks for what gRPC does anyway.
-var gRPCDoes = map[protoreflect.FullName]func(protoreflect.Value) bool{
+// gRPCDoes has fields that control planes fill in, and the value that asks for what gRPC does anyway. nil: any value does.
+var gRPCDoes = map[protoreflect.FullName]proto.Message{
 	// No timeout but the RPC's own deadline.
-	"envoy.config.route.v3.RouteAction.timeout":          isZeroDuration,
-	"envoy.config.route.v3.RouteAction.max_grpc_timeout": isZeroDuration,
+	"envoy.config.route.v3.RouteAction.timeout":          new(durationpb.Duration),
+	"envoy.config.route.v3.RouteAction.max_grpc_timeout": new(durationpb.Duration),
 	// Retries have the header grpc-previous-rpc-attempts.
-	"envoy.config.route.v3.VirtualHost.include_request_attempt_count": always,
-	"envoy.config.route.v3.RouteConfiguration.validate_clusters":      isFalse,
+	"envoy.config.route.v3.VirtualHost.include_request_attempt_count": nil,
+	"envoy.config.route.v3.RouteConfiguration.validate_clusters":      wrapperspb.Bool(false),
 	// Envoy's default.
-	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy.overprovisioning_factor": isUint32(140),
-}
-
-func always(protoreflect.Value) bool { return true }
-
-func isZeroDuration(v protoreflect.Value) bool {
-	return v.Message().Interface().(*durationpb.Duration).AsDuration() == 0
-}
-
-func isFalse(v protoreflect.Value) bool {
-	return !v.Message().Interface().(*wrapperspb.BoolValue).GetValue()
-}
-
-func isUint32(n uint32) func(protoreflect.Value) bool {
-	return func(v protoreflect.Value) bool {
-		return v.Message().Interface().(*wrapperspb.UInt32Value).GetValue() == n
-	}
+	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy.overprovisioning_factor": wrapperspb.UInt32(140),
 }
 
 // usedFields has the fields that the decoders of this package read, for each
