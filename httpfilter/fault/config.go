@@ -7,6 +7,7 @@ import (
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -17,22 +18,19 @@ import (
 // config is an HTTPFault. upstream_cluster, headers, downstream_nodes and everything about
 // a runtime are ignored, as gRFC A33 says.
 type config struct {
-	delay *delay // nil: none
-	abort *abort // nil: none
+	delay *fault[time.Duration] // nil: none
+	abort *fault[codes.Code]    // nil: none
 	// maxActive bounds the faults of the process that are under way.
 	maxActive int64
 }
 
-type delay struct {
-	share  fraction.Fraction
-	fixed  time.Duration
-	header bool // the RPC's metadata sets the duration
-}
-
-type abort struct {
-	share  fraction.Fraction
-	code   codes.Code
-	header bool // the RPC's metadata sets the code
+// fault is what happens to a share of RPCs: a delay, or an end with a code.
+type fault[T any] struct {
+	share fraction.Fraction
+	value T
+	// asked, if not nil, returns the value that the metadata of an RPC ask for in place of the configuration. header may lower the share.
+	asked  func(metadata.MD) (T, bool)
+	header string
 }
 
 func parse(pb *faultpb.HTTPFault, found *faults.Faults) httpfilter.Config {
@@ -52,37 +50,37 @@ func parse(pb *faultpb.HTTPFault, found *faults.Faults) httpfilter.Config {
 	return c
 }
 
-func parseDelay(at *faults.Path, pb *commonpb.FaultDelay, found *faults.Faults) *delay {
-	d := &delay{share: fraction.Read(at.Field("percentage"), pb.GetPercentage(), found)}
+func parseDelay(at *faults.Path, pb *commonpb.FaultDelay, found *faults.Faults) *fault[time.Duration] {
+	d := &fault[time.Duration]{share: fraction.Read(at.Field("percentage"), pb.GetPercentage(), found), header: delayShareHeader}
 	switch kind := pb.GetFaultDelaySecifier().(type) {
 	case *commonpb.FaultDelay_FixedDelay:
 		if err := kind.FixedDelay.CheckValid(); err != nil || kind.FixedDelay.AsDuration() < 0 {
 			found.Addf(at.Field("fixed_delay"), "must be a duration of at least 0")
 		}
-		d.fixed = kind.FixedDelay.AsDuration()
+		d.value = kind.FixedDelay.AsDuration()
 	case *commonpb.FaultDelay_HeaderDelay_:
-		d.header = true
+		d.asked = askedDelay
 	default:
 		found.Addf(at, "fixed_delay or header_delay must be set")
 	}
 	return d
 }
 
-func parseAbort(at *faults.Path, pb *faultpb.FaultAbort, found *faults.Faults) *abort {
-	a := &abort{share: fraction.Read(at.Field("percentage"), pb.GetPercentage(), found)}
+func parseAbort(at *faults.Path, pb *faultpb.FaultAbort, found *faults.Faults) *fault[codes.Code] {
+	a := &fault[codes.Code]{share: fraction.Read(at.Field("percentage"), pb.GetPercentage(), found), header: abortShareHeader}
 	switch kind := pb.GetErrorType().(type) {
 	case *faultpb.FaultAbort_HttpStatus:
 		if !isHTTPStatus(uint64(kind.HttpStatus)) {
 			found.Addf(at.Field("http_status"), "%d is not from 200 to 599", kind.HttpStatus)
 		}
-		a.code = httpstatus.Code(int(kind.HttpStatus))
+		a.value = httpstatus.Code(int(kind.HttpStatus))
 	case *faultpb.FaultAbort_GrpcStatus:
 		if !isGRPCStatus(uint64(kind.GrpcStatus)) {
 			found.Addf(at.Field("grpc_status"), "%d is no status code of gRPC", kind.GrpcStatus)
 		}
-		a.code = codes.Code(kind.GrpcStatus)
+		a.value = codes.Code(kind.GrpcStatus)
 	case *faultpb.FaultAbort_HeaderAbort_:
-		a.header = true
+		a.asked = askedCode
 	default:
 		found.Addf(at, "http_status, grpc_status or header_abort must be set")
 	}

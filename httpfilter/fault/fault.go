@@ -64,7 +64,7 @@ type interceptor struct {
 // "Evaluate Possibility Fraction").
 func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 	var md metadata.MD
-	if i.delay != nil && i.delay.header || i.abort != nil && i.abort.header {
+	if i.delay != nil && i.delay.asked != nil || i.abort != nil && i.abort.asked != nil {
 		md, _ = metadata.FromOutgoingContext(ctx)
 	}
 	if err := i.wait(ctx, md); err != nil {
@@ -101,32 +101,23 @@ func (i *interceptor) wait(ctx context.Context, md metadata.MD) error {
 	return status.FromContextError(retries.Wait(ctx, d)).Err()
 }
 
-// of returns the share of RPCs with the metadata that are delayed, and by how much.
-func (d *delay) of(md metadata.MD) (share fraction.Fraction, by time.Duration) {
+// of returns the share of RPCs with the metadata that meet the fault, and how. f may be nil.
+func (f *fault[T]) of(md metadata.MD) (share fraction.Fraction, value T) {
 	switch {
-	case d == nil:
-	case d.header:
-		if ms, ok := number(md, delayHeader, 1<<40); ok && ms > 0 {
-			return capped(d.share, md, delayShareHeader), time.Duration(ms) * time.Millisecond
-		}
-	case d.fixed > 0:
-		return d.share, d.fixed
+	case f == nil:
+		return share, value
+	case f.asked == nil:
+		return f.share, f.value
 	}
-	return share, 0
-}
-
-// of returns the share of RPCs with the metadata that end, and with which code.
-func (a *abort) of(md metadata.MD) (share fraction.Fraction, code codes.Code) {
-	switch {
-	case a == nil:
-	case a.header:
-		if code, ok := a.requested(md); ok {
-			return capped(a.share, md, abortShareHeader), code
-		}
-	default:
-		return a.share, a.code
+	value, ok := f.asked(md)
+	if !ok {
+		return share, value
 	}
-	return share, codes.OK
+	share = f.share
+	if n, ok := number(md, f.header, 1<<32-1); ok {
+		share.Numerator = min(share.Numerator, uint32(n))
+	}
+	return share, value
 }
 
 // Ends returns how many percent of the RPCs with the outgoing context ctx the filter ends, and with which code.
@@ -140,23 +131,20 @@ func (c *config) Ends(ctx context.Context, _ *httpfilter.RPC) (percent float64, 
 	return 100 * float64(share.Numerator) / float64(share.Denominator), code
 }
 
-// requested returns the code that the metadata ask for. As in Envoy, the HTTP
+// askedDelay returns the delay that the metadata ask for.
+func askedDelay(md metadata.MD) (time.Duration, bool) {
+	ms, ok := number(md, delayHeader, 1<<40)
+	return time.Duration(ms) * time.Millisecond, ok && ms > 0
+}
+
+// askedCode returns the code that the metadata ask for. As in Envoy, the HTTP
 // status goes before that of gRPC.
-func (*abort) requested(md metadata.MD) (codes.Code, bool) {
+func askedCode(md metadata.MD) (codes.Code, bool) {
 	if n, ok := number(md, abortHTTPHeader, 599); ok && isHTTPStatus(n) {
 		return httpstatus.Code(int(n)), true
 	}
 	n, ok := number(md, abortGRPCHeader, uint64(codes.Unauthenticated))
 	return codes.Code(n), ok && isGRPCStatus(n)
-}
-
-// capped returns the share that the metadata ask for, which is at most that of
-// the configuration, in the same unit.
-func capped(share fraction.Fraction, md metadata.MD, header string) fraction.Fraction {
-	if n, ok := number(md, header, 1<<32-1); ok {
-		share.Numerator = min(share.Numerator, uint32(n))
-	}
-	return share
 }
 
 // number reads the number in a header. Headers that have none are ignored
