@@ -122,35 +122,13 @@ func (c *Channel) Invoke(ctx context.Context, method string, request, reply any)
 	return err
 }
 
-// NewStream is like Invoke for a method that streams. The stream ends with ctx, and has to be received from until it
-// ends if ctx does not.
+// NewStream is like Invoke for a method that streams. The stream ends with ctx, which has to end, and the caller keeps the Channel until then.
 func (c *Channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
-	ctx, cancel, err := c.call(ctx)
+	ctx, _, err := c.call(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.connection.NewStream(ctx, desc, method)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	return &stream{s, c, cancel}, nil
-}
-
-// stream keeps the connection open.
-type stream struct {
-	grpc.ClientStream
-	channel *Channel
-	cancel  context.CancelFunc
-}
-
-func (s *stream) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if err != nil {
-		s.cancel()
-	}
-	runtime.KeepAlive(s.channel)
-	return err
+	return c.connection.NewStream(ctx, desc, method)
 }
 
 // Ended returns the status of an RPC with the context ctx that has ended, nil of one that has not. A service may notice a deadline before the
@@ -165,7 +143,7 @@ func Ended(ctx context.Context) error {
 	return nil
 }
 
-// call returns the context of a call for an RPC with the context ctx.
+// call returns the context of a call for an RPC with the context ctx, with which it ends, and a function that ends it before.
 func (c *Channel) call(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	depth, _ := ctx.Value(depthKey{}).(int)
 	if depth == maxDepth {
