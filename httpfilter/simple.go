@@ -59,20 +59,13 @@ func (f HeaderFilter[C]) ClientInterceptor(config, override Config) (Interceptor
 	if f.Start == nil {
 		return nil, errors.New("the HeaderFilter has no Start")
 	}
-	return headerInterceptor[C]{start: f.Start, config: c}, nil
-}
-
-type headerInterceptor[C any] struct {
-	start  func(context.Context, *RPC, C) (context.Context, error)
-	config C
-}
-
-func (i headerInterceptor[C]) NewStream(ctx context.Context, rpc *RPC, next Next) (grpc.ClientStream, error) {
-	ctx, err := i.start(ctx, rpc, i.config)
-	if err != nil {
-		return nil, err
-	}
-	return next.NewStream(ctx, rpc)
+	return InterceptorFunc(func(ctx context.Context, rpc *RPC, next Next) (grpc.ClientStream, error) {
+		ctx, err := f.Start(ctx, rpc, c)
+		if err != nil {
+			return nil, err
+		}
+		return next.NewStream(ctx, rpc)
+	}), nil
 }
 
 // ParseStruct reads a TypedStruct into a Go value of type C by encoding/json,

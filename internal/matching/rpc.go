@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -80,22 +81,14 @@ func (rpc *RPC) builtin(name string) (value string, ok bool) {
 	case ":scheme":
 		return rpc.SchemeName(), true
 	case "content-type":
-		if rpc.ContentType != "" {
-			return rpc.ContentType, true
-		}
-		return "application/grpc", true
+		return cmp.Or(rpc.ContentType, "application/grpc"), true
 	default:
 		return "", false
 	}
 }
 
 // SchemeName returns the header :scheme.
-func (rpc *RPC) SchemeName() string {
-	if rpc.Scheme != "" {
-		return rpc.Scheme
-	}
-	return "http"
-}
+func (rpc *RPC) SchemeName() string { return cmp.Or(rpc.Scheme, "http") }
 
 // FirstHeader returns the first value of a header, or "".
 func (rpc *RPC) FirstHeader(name string) string {

@@ -251,10 +251,7 @@ type Redirect struct {
 // redirect's route.
 func (r *Redirect) Location(match *matching.Route, rpc *matching.RPC) string {
 	scheme, port := rpc.SchemeName(), ""
-	newScheme := scheme
-	if r.Scheme != "" {
-		newScheme = r.Scheme
-	}
+	newScheme := cmp.Or(r.Scheme, scheme)
 	if r.Port != 0 {
 		port = ":" + strconv.FormatUint(uint64(r.Port), 10)
 	}
