@@ -19,7 +19,7 @@ func (x *xdsSource) Config() inspect.Config {
 	c.Client, c.Authority = x.bootstrap.Fingerprint(), x.opts.Authority
 	c.Secure, c.UsesXDS = secure(x.opts), x.usesXDS
 	if last := x.applied.Load(); last != nil {
-		c.Version, c.Published = last.version, last.at
+		c.Version, c.Published = last.version, last.applied
 	}
 	return c
 }

@@ -34,7 +34,7 @@ type xdsSource struct {
 	// live leads to the balancer, for diagnostics, which find the source until unregister.
 	live       inspect.Live
 	unregister func()
-	applied    atomic.Pointer[applied] // last; nil before the first snapshot
+	applied    atomic.Pointer[snapshot] // last; nil before the first snapshot
 
 	published *snapshot
 	config    *config                  // in use, or nil
@@ -111,16 +111,11 @@ func (x *xdsSource) publish() {
 	}
 }
 
-// applied is when a snapshot was given to the balancer, for diagnostics.
-type applied struct {
-	version uint64
-	at      time.Time
-}
-
 // apply gives a snapshot to the balancer and to the interceptors. An RPC that sees it in one
 // of them first waits for the other, by the version.
 func (x *xdsSource) apply(s *snapshot) {
-	x.applied.Store(&applied{s.version, time.Now()})
+	s.applied = time.Now()
+	x.applied.Store(s)
 	cc := x.channel.ClientConn()
 	state := &balancer.State{
 		Version: s.version, Clusters: s.clusters, Err: s.err,
