@@ -22,9 +22,9 @@ func (s *stream) read(side grpc.ClientStream) {
 		err := side.RecvMsg(response)
 		s.mu.Lock()
 		switch {
-		case s.phase != live || s.last != nil && !s.last.asked: // the processor has no say any more
+		case s.left || s.last != nil && !s.last.asked: // the processor has no say any more
 		case err == io.EOF && (s.drainsAll || s.flows[requests].drained() && s.flows[responses].drained()):
-			s.leave(over, nil, "passed", nil)
+			s.leave(nil, "passed", nil)
 		case err == io.EOF:
 			s.fail(errors.New("its stream has ended without a drain"))
 		case err != nil:
@@ -165,6 +165,6 @@ func (s *stream) immediate(r *procpb.ImmediateResponse) error {
 		s.final = err
 		return s.settle(s.last, r.GetHeaders())
 	}
-	s.leave(failed, err, "ended", err)
+	s.leave(err, "ended", err)
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/retries"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // method is the processor's.
@@ -42,19 +43,9 @@ type event struct {
 	edits headeredit.Edits
 }
 
-// phase of the stream to the processor. It only moves on.
-type phase int
-
-const (
-	live    phase = iota
-	leaving       // what ends phase live is known, and the trace of the RPC is told
-	over          // it has ended, and the RPC goes on without the processor or has ended
-	failed        // it has ended the RPC
-)
-
 // wait waits until done holds, and reports false if the RPC ends instead. The caller holds mu.
 func (s *stream) wait(done func() bool) bool {
-	for s.phase != failed && s.ctx.Err() == nil {
+	for s.err == nil && s.ctx.Err() == nil {
 		if done() {
 			return true
 		}
@@ -71,13 +62,13 @@ func (s *stream) await(done func() bool) bool {
 }
 
 // passes reports whether messages of a direction pass without the processor. The caller holds mu.
-func (s *stream) passes(d direction) bool { return s.phase == over || s.flows[d].passage == passing }
+func (s *stream) passes(d direction) bool { return s.left || s.flows[d].passage == passing }
 
 // send puts an event for the processor into the outbox, the first one of a direction with attributes, and reports whether it has. send waits
 // until the events before have left, since no window bounds what is observed, and messages without bytes. The caller holds mu.
 func (s *stream) send(d direction, request *procpb.ProcessingRequest) bool {
-	s.wait(func() bool { return s.phase != leaving && (len(s.outbox) == 0 || s.phase != live) })
-	if s.phase != live || s.drainsAll {
+	s.wait(func() bool { return len(s.outbox) == 0 || s.left })
+	if s.left || s.drainsAll {
 		return false
 	}
 	request.ObservabilityMode = s.observe
@@ -132,7 +123,7 @@ func (s *stream) answered(k kind) headeredit.Edits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := &s.events[k]
-	s.wait(func() bool { return !e.asked || s.phase == over })
+	s.wait(func() bool { return !e.asked || s.left })
 	return e.edits
 }
 
@@ -150,7 +141,7 @@ func (s *stream) through(d direction, b *procpb.HttpBody) bool {
 		switch {
 		case f.ended || f.lastSent || f.refused:
 			return true
-		case s.phase == live && f.passage == processed:
+		case !s.left && f.passage == processed:
 			return len(s.outbox) == 0 && (f.window > 0 || b.GetEndOfStreamWithoutMessage())
 		}
 		return s.passes(d) && len(f.queue) == 0
@@ -204,13 +195,11 @@ func (s *stream) next() *procpb.ProcessingRequest {
 	up, down := &s.flows[requests], &s.flows[responses]
 	for request == nil {
 		switch {
-		case s.phase == leaving: // which decides what becomes of the outbox
-			s.changed.Wait()
 		case len(s.outbox) > 0:
 			request, s.outbox = s.outbox[0], s.outbox[1:]
 			s.sentBodies = s.sentBodies || request.GetRequestBody() != nil || request.GetResponseBody() != nil
 			s.changed.Broadcast()
-		case s.phase != live || s.drainsAll || s.ctx.Err() != nil:
+		case s.left || s.drainsAll || s.ctx.Err() != nil:
 			return nil
 		case up.owes() || down.owes():
 			request = new(procpb.ProcessingRequest)
@@ -239,22 +228,19 @@ func (s *stream) ended() {
 	s.cancelSide()
 }
 
-// leave ends what the processor has to do with the RPC, for the reason why, once the trace has been told of the decision. An empty
-// decision is none of the filter's. The caller holds mu, without which the trace is told.
-func (s *stream) leave(to phase, err error, decision string, why error) {
-	if s.phase != live {
+// leave ends what the processor has to do with the RPC, which ends with err, or goes on if that is nil. The trace is told of the decision and
+// why, without mu; an empty decision is none of the filter's. The caller holds mu.
+func (s *stream) leave(err error, decision string, why error) {
+	if s.left {
 		return
 	}
-	if decision != "" {
+	s.left, s.err = true, err
+	if decision != "" && rpctrace.FromContext(s.app) != nil {
 		if why == io.EOF {
 			why = nil
 		}
-		s.phase = leaving
-		s.mu.Unlock()
-		filterchain.Decided(s.app, s.Name, decision, why)
-		s.mu.Lock()
+		s.telling.Go(func() { filterchain.Decided(s.app, s.Name, decision, why) })
 	}
-	s.phase, s.err = to, err
 	for len(s.outbox) > 0 && !s.observe { // What the processor was not sent goes on without it.
 		if b := s.outbox[0].GetRequestBody(); b != nil {
 			s.flows[requests].pass(b)
@@ -266,7 +252,7 @@ func (s *stream) leave(to phase, err error, decision string, why error) {
 	if f := &s.flows[requests]; f.lastSent && !f.ended {
 		f.put(item{end: true}) // A processor that drains need not send the end back.
 	}
-	if to == failed {
+	if err != nil {
 		s.cancel()
 	}
 	s.changed.Broadcast()
@@ -277,10 +263,10 @@ func (s *stream) fail(err error) {
 	defer s.cancelSide() // before write, which waits for mu, can half-close the stream
 	switch ended := sidechannel.Ended(s.app); {
 	case ended != nil:
-		s.leave(failed, ended, "", nil)
+		s.leave(ended, "", nil)
 	case s.allowFailed && (s.observe || !s.sentBodies):
-		s.leave(over, nil, "failed_open", err)
+		s.leave(nil, "failed_open", err)
 	default:
-		s.leave(failed, status.Errorf(codes.Internal, "ext_proc: the processor has failed: %v", err), "failed", err)
+		s.leave(status.Errorf(codes.Internal, "ext_proc: the processor has failed: %v", err), "failed", err)
 	}
 }

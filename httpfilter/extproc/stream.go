@@ -45,11 +45,12 @@ type stream struct {
 	editHeader sync.Once
 	edited     metadata.MD // after editHeader
 	end        sync.Once
+	telling    sync.WaitGroup // the trace of the decision
 
-	mu         sync.Mutex // guards what follows
-	changed    sync.Cond  // something of that, or the RPC has ended
-	phase      phase
-	err        error                                   // of phase failed; io.EOF for status OK
+	mu         sync.Mutex                              // guards what follows
+	changed    sync.Cond                               // something of that, or the RPC has ended
+	left       bool                                    // the processor has nothing to do with the RPC any more
+	err        error                                   // what it has ended the RPC with, io.EOF for status OK; nil: the RPC goes on
 	outbox     []*procpb.ProcessingRequest             // for the processor
 	opened     bool                                    // its stream, or about to be
 	attributes [directions]map[string]*structpb.Struct // for the next event; nil: none, or sent
@@ -176,7 +177,7 @@ func (s *stream) sendMessage(m any) error {
 func (s *stream) abort(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave(failed, err, "", nil)
+	s.leave(err, "", nil)
 	s.cancel()
 }
 
@@ -224,7 +225,7 @@ func (s *stream) toBackend(next httpfilter.Next) {
 		}
 		s.mu.Lock()
 		if err != nil && err != io.EOF { // of io.EOF, the receiving side has the status
-			s.leave(failed, err, "failed", err)
+			s.leave(err, "failed", err)
 		}
 		f.refused = f.refused || err == io.EOF
 		f.pop()
@@ -337,7 +338,10 @@ func (s *stream) conclude(err error) error {
 		if s.final != nil {
 			decision = "ended"
 		}
-		s.leave(over, nil, decision, s.final)
+		s.leave(nil, decision, s.final)
+		s.mu.Unlock()
+		s.telling.Wait()
+		s.mu.Lock()
 		switch {
 		case s.err != nil:
 			trailer, err = nil, s.err
@@ -379,11 +383,11 @@ func (s *stream) deserialize(b *grpcbridge.Encoded, m any) error {
 func (s *stream) receive(m any) error {
 	f := &s.flows[responses]
 	s.mu.Lock()
-	for !s.concluded && (len(f.queue) == 0 || s.phase == failed) {
+	for !s.concluded && (len(f.queue) == 0 || s.err != nil) {
 		s.changed.Wait()
 	}
 	var got *grpcbridge.Encoded
-	if s.phase != failed && len(f.queue) > 0 {
+	if s.err == nil && len(f.queue) > 0 {
 		got = f.queue[0].body
 	}
 	s.mu.Unlock()
