@@ -370,15 +370,6 @@ func (s *stream) RecvMsg(m any) error {
 	return nil
 }
 
-func (s *stream) deserialize(b *grpcbridge.Encoded, m any) error {
-	err := s.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(*b)}, m)
-	if err != nil {
-		err = status.Errorf(codes.Internal, "ext_proc: the message cannot be read: %v", err)
-		s.abort(err)
-	}
-	return err
-}
-
 // receive receives a message that fromBackend or the processor has put into the queue.
 func (s *stream) receive(m any) error {
 	f := &s.flows[responses]
@@ -392,14 +383,15 @@ func (s *stream) receive(m any) error {
 	}
 	s.mu.Unlock()
 	switch {
-	case got != nil:
-		s.awaitHeaders() // a message comes after them
-	case s.endErr == nil:
-		return status.Error(codes.Internal, "ext_proc: the processor has dropped the one response")
-	default:
+	case got == nil && s.endErr != nil:
 		return s.endErr
+	case got == nil:
+		return status.Error(codes.Internal, "ext_proc: the processor has dropped the one response")
 	}
-	if err := s.deserialize(got, m); err != nil {
+	s.awaitHeaders() // a message comes after them
+	if err := s.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(*got)}, m); err != nil {
+		err = status.Errorf(codes.Internal, "ext_proc: the message cannot be read: %v", err)
+		s.abort(err)
 		return err
 	}
 	s.mu.Lock()
