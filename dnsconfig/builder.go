@@ -1,6 +1,7 @@
 package dnsconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -37,12 +38,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.MinInterval == 0 {
-		o.MinInterval = 30 * time.Second
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
-	}
+	o.MinInterval = cmp.Or(o.MinInterval, 30*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	if o.Hostname == "" {
 		name, err := os.Hostname()
 		if err != nil {

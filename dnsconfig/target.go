@@ -1,6 +1,7 @@
 package dnsconfig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -87,11 +88,8 @@ func serverAddress(authority string) (string, error) {
 			return "", fmt.Errorf("the authority %q is not the address of a DNS server", authority)
 		}
 	}
-	if host == "" {
-		host = "localhost"
-	}
 	if port == "" {
 		return "", fmt.Errorf("the authority %q, the address of a DNS server, ends with a colon", authority)
 	}
-	return net.JoinHostPort(host, port), nil
+	return net.JoinHostPort(cmp.Or(host, "localhost"), port), nil
 }

@@ -1,6 +1,7 @@
 package httpfilter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -92,10 +93,7 @@ type structFaults struct{ faults.Faults }
 // message looks at the fields of a message. m is an empty one.
 func (f *structFaults) message(path string, value *structpb.Struct, m protoreflect.Message) {
 	for _, key := range slices.Sorted(maps.Keys(value.GetFields())) {
-		field := m.Descriptor().Fields().ByJSONName(key)
-		if field == nil {
-			field = m.Descriptor().Fields().ByTextName(key)
-		}
+		field := cmp.Or(m.Descriptor().Fields().ByJSONName(key), m.Descriptor().Fields().ByTextName(key))
 		if field == nil {
 			f.Add(faults.Fault{Path: path + key, Problem: string(m.Descriptor().FullName()) + " has no such field"})
 			continue

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -112,12 +113,7 @@ func (g *graph) isTransient(err error) bool {
 }
 
 // latest is the newest configuration, in use or not, or nil.
-func (g *graph) latest() *config {
-	if g.next != nil {
-		return g.next
-	}
-	return g.current
-}
+func (g *graph) latest() *config { return cmp.Or(g.next, g.current) }
 
 // configure prepares the configuration that the Listener and the routes ask for. A RouteConfiguration that a newer Listener
 // names takes over with its first answer. Until then, or if that is an error that does not say that it is missing, the routes

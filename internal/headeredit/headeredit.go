@@ -4,6 +4,7 @@
 package headeredit
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -170,10 +171,7 @@ func notInNames(r rune) bool {
 // Value returns the value of a header in the form of metadata. It fails if gRPC cannot send
 // it. name is in lower case.
 func Value(name string, pb *corepb.HeaderValue) (string, error) {
-	text := pb.GetValue()
-	if text == "" {
-		text = string(pb.GetRawValue())
-	}
+	text := cmp.Or(pb.GetValue(), string(pb.GetRawValue()))
 	if strings.Contains(strings.ReplaceAll(text, "%%", ""), "%") {
 		return "", fmt.Errorf("header %q: command operators such as %%REQ(name)%% are not known in values; write a percent sign as %%%%", name)
 	}

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -374,10 +375,7 @@ func fitWeights(localities []Locality) {
 	weights := make([]uint64, len(localities))
 	var all uint64
 	for i := range localities {
-		weights[i] = uint64(localities[i].Weight)
-		if weights[i] == 0 {
-			weights[i] = weightByEndpoints(localities[i].Endpoints)
-		}
+		weights[i] = cmp.Or(uint64(localities[i].Weight), weightByEndpoints(localities[i].Endpoints))
 		all += weights[i]
 		total := totalWeight(localities[i].Endpoints)
 		for j := range localities[i].Endpoints {

@@ -1,6 +1,7 @@
 package sidechannel
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -38,10 +39,7 @@ func read(pb *corepb.HeaderValue) (string, error) {
 	if err := checkName(pb.GetKey()); err != nil {
 		return "", err
 	}
-	value := string(pb.GetRawValue())
-	if value == "" {
-		value = pb.GetValue()
-	}
+	value := cmp.Or(string(pb.GetRawValue()), pb.GetValue())
 	if len(value) > maxLength {
 		return "", fmt.Errorf("header %q: the value has %d bytes, more than %d", pb.GetKey(), len(value), maxLength)
 	}
