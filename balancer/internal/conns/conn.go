@@ -3,7 +3,6 @@ package conns
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/later"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/load"
@@ -66,10 +66,10 @@ type Conn struct {
 
 	// quiet is set if what is behind it was open already and Connect was not called yet.
 	quiet bool
-	user  *User       // the policy that decides when it is released; nil: the Registry does, as it is for sessions
-	kept  *time.Timer // runs while it is kept for sessions
-	proxy string      // of the endpoint when the connection was opened
-	since time.Time   // of state, or of the failure that attempts to connect again have not ended; zero before the first report
+	user  *User        // the policy that decides when it is released; nil: reviewLocked does, as it is for sessions
+	kept  *later.Timer // runs until the next review, if it is for sessions
+	proxy string       // of the endpoint when the connection was opened
+	since time.Time    // of state, or of the failure that attempts to connect again have not ended; zero before the first report
 	// broken says that it has failed, and not been READY since.
 	broken bool
 	// healthListener is called with the health while the connection is READY.
@@ -251,7 +251,7 @@ func (c *Conn) Connect() {
 	}
 }
 
-// Shutdown implements balancer.SubConn: it ends the policy's use of the connection.
+// Shutdown implements balancer.SubConn: it ends the policy's use of the connection. Sessions may keep one that is connected or connecting.
 func (c *Conn) Shutdown() {
 	r := c.registry
 	r.Pool.mu.Lock()
@@ -259,42 +259,14 @@ func (c *Conn) Shutdown() {
 	if user := c.user; user != nil {
 		delete(user.open, c)
 		c.user = nil
-		if r.keepsLocked(c) {
-			r.keepLocked(c)
+		if s := c.connectivity(); s == connectivity.Ready || s == connectivity.Connecting {
+			c.record.reviewLocked()
 		} else {
 			c.releaseLocked()
 		}
 	}
 	r.Pool.unlock()
 	r.notify()
-}
-
-// keepsLocked decides as gRFC A75 does for subchannels that the child policy unrefs: c is
-// kept if a session has used the endpoint within the idle timeout, if c is connected or
-// connecting, and if no other connection to the endpoint is READY. One through another proxy
-// than that of new connections is not kept (gRFC A86). It makes no difference whether the
-// endpoint is DRAINING, or in a priority that is not in use.
-func (r *Registry) keepsLocked(c *Conn) bool {
-	s := c.Session()
-	if r.closed || s == nil || !s.allowed.Load() || c.proxy != c.record.endpoint.Load().Proxy ||
-		c.connectivity() != connectivity.Ready && c.connectivity() != connectivity.Connecting {
-		return false
-	}
-	if slices.ContainsFunc(c.record.conns, func(other *Conn) bool {
-		return other != c && !other.several && other.connectivity() == connectivity.Ready
-	}) {
-		return false
-	}
-	return r.leftLocked(c) > 0
-}
-
-// releaseKeptLocked releases the connections that are kept for sessions.
-func (rec *Record) releaseKeptLocked() {
-	for _, c := range slices.Clone(rec.conns) {
-		if c.user == nil {
-			c.releaseLocked()
-		}
-	}
 }
 
 // changed is called with the states that gRPC reports, and with SHUTDOWN in the end, one at a time, on the goroutine of Pool.post.
@@ -338,7 +310,7 @@ func (c *Conn) noteLocked(reported *balancer.SubConnState) (asked bool) {
 	if s == connectivity.Ready && !c.several {
 		rec.shown.Ready()
 		if c.user != nil {
-			rec.releaseKeptLocked() // Sessions use this connection from now on.
+			rec.reviewLocked() // Sessions use this connection from now on.
 		}
 	}
 	rec.refresh()

@@ -1,8 +1,7 @@
 package conns
 
 import (
-	"time"
-
+	"github.com/dynxds/dynxds/balancer/internal/later"
 	"github.com/dynxds/dynxds/internal/bounds"
 )
 
@@ -45,15 +44,7 @@ func (p *Pool) mayStartLocked(c *Conn) bool {
 
 func (p *Pool) startLocked(l *link) {
 	p.starts.underWay++
-	var slice *time.Timer
-	slice = time.AfterFunc(bounds.ConnectingSlice, func() {
-		p.mu.Lock()
-		defer p.unlock()
-		if l.start == slice {
-			p.settledLocked(l)
-		}
-	})
-	l.start = slice
+	l.start = later.After(bounds.ConnectingSlice, p.locked, func() { p.settledLocked(l) })
 }
 
 // settledLocked notes that a connection is made, has failed, or is no longer waited for, and has those begin whose turn it is.

@@ -3,7 +3,6 @@
 package conns
 
 import (
-	"container/list"
 	"reflect"
 	"slices"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/later"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -26,7 +26,7 @@ import (
 // address in the same way within that time gets the connection that is there. However often routes, clusters or
 // endpoints change, an address therefore has no more connections than were in use at one time; two more if connections have
 // labels for metrics (gRFC A94). As many linger as were in use at one time in the last second, or
-// bounds.LingeringConnections. Beyond that the oldest retire, as do those that have lingered for long enough.
+// bounds.LingeringConnections. Others retire at once.
 //
 // A connection that retires is shut down when the RPCs that were picked for it have ended. An RPC may be between its pick and
 // its stream, however long its credentials take to make a token, or the server's MAX_CONCURRENT_STREAMS holds it back: gRPC-Go
@@ -34,21 +34,18 @@ import (
 //
 // Connections are made a number at a time, see starts.
 type Pool struct {
-	cc     balancer.ClientConn
-	post   func(func())
-	linger time.Duration
+	cc   balancer.ClientConn
+	post func(func())
 
 	// mu also guards Registries, Records and Conns. Only unlock unlocks mu.
 	mu sync.Mutex
 	// calls to gRPC are made when mu is unlocked. reports to policies are for the goroutine of post, and stay in order.
 	calls, reports []func()
-	posted         bool // deliver is to run
-	closed         bool
-	// lingering has the connections that linger, and ages the same ones, the oldest first.
+	posted         bool          // deliver is to run
+	linger         time.Duration // 0 after Close
+	// lingering has the connections that linger, and lingers is their number.
 	lingering map[key][]*link
-	ages      list.List // of *link
-	// expiry is when the oldest retires. nil: none has lingered yet.
-	expiry *time.Timer
+	lingers   int
 	// inUse is the number of connections with a user, peak the greatest since peakAt.
 	inUse, peak int
 	peakAt      time.Time
@@ -112,13 +109,18 @@ type link struct {
 
 	// queued says that it waits for its turn to connect. start runs while it counts as being made, and is otherwise nil.
 	queued bool
-	start  *time.Timer
+	start  *later.Timer
 	unhold func() // gives up the credentials, unless they are the channel's
 
-	user *Conn // nil: it is not in use
-	// age is its place in Pool.ages. nil: it does not linger.
-	age   *list.Element
-	since time.Time // when it began to linger
+	user  *Conn        // nil: it is not in use
+	leave *later.Timer // runs while it lingers, and is otherwise nil
+}
+
+// locked runs fn with mu held.
+func (p *Pool) locked(fn func()) {
+	p.mu.Lock()
+	defer p.unlock()
+	fn()
 }
 
 // open gives c a connection to the addresses, whose metrics have the labels. It is a lingering one
@@ -234,8 +236,9 @@ func (c *Conn) useLocked(l *link) {
 
 // removeLocked ends the lingering of l.
 func (p *Pool) removeLocked(l *link) {
-	p.ages.Remove(l.age)
-	l.age = nil
+	l.leave.Stop()
+	l.leave = nil
+	p.lingers--
 	rest := slices.DeleteFunc(p.lingering[l.key], func(other *link) bool { return other == l })
 	if len(rest) == 0 {
 		delete(p.lingering, l.key)
@@ -252,10 +255,7 @@ func (c *Conn) releaseLocked() {
 		return
 	}
 	l.user = nil
-	if c.kept != nil {
-		c.kept.Stop()
-		c.kept = nil
-	}
+	c.kept.Stop()
 	c.listenLocked(nil)
 	c.registry.removeLocked(c)
 	c.reportLocked(balancer.SubConnState{ConnectivityState: connectivity.Shutdown})
@@ -263,13 +263,19 @@ func (c *Conn) releaseLocked() {
 		p.peak, p.peakAt = p.inUse, now
 	}
 	p.inUse--
-	if !l.alive() {
+	if !l.alive() || p.linger <= 0 || p.lingers >= max(p.peak, bounds.LingeringConnections) {
 		p.afterLocked(l.retire)
 		return
 	}
+	p.lingers++
 	p.lingering[l.key] = append(p.lingering[l.key], l)
-	l.since, l.age = time.Now(), p.ages.PushBack(l)
-	p.sweepLocked()
+	l.leave = later.After(p.linger, p.locked, l.leaveLocked)
+}
+
+// leaveLocked ends the lingering of l, which retires.
+func (l *link) leaveLocked() {
+	l.pool.removeLocked(l)
+	l.pool.afterLocked(l.retire)
 }
 
 // reportLocked has a state reported to c.
@@ -284,37 +290,6 @@ func (l *link) alive() bool {
 	return s == connectivity.Ready || s == connectivity.Connecting
 }
 
-// sweepLocked retires the connections that have lingered for long enough, and the oldest if too many linger.
-func (p *Pool) sweepLocked() {
-	most := max(p.peak, bounds.LingeringConnections)
-	if p.closed {
-		most = 0
-	}
-	for e := p.ages.Front(); e != nil; e = p.ages.Front() {
-		l := e.Value.(*link)
-		if left := p.linger - time.Since(l.since); left > 0 && p.ages.Len() <= most {
-			p.sweepInLocked(left)
-			return
-		}
-		p.removeLocked(l)
-		p.afterLocked(l.retire)
-	}
-}
-
-func (p *Pool) sweep() {
-	p.mu.Lock()
-	defer p.unlock()
-	p.sweepLocked()
-}
-
-func (p *Pool) sweepInLocked(d time.Duration) {
-	if p.expiry == nil {
-		p.expiry = time.AfterFunc(d, p.sweep)
-	} else {
-		p.expiry.Reset(d)
-	}
-}
-
 // changed is called by gRPC with a new state.
 func (l *link) changed(s balancer.SubConnState) {
 	p := l.pool
@@ -322,9 +297,8 @@ func (l *link) changed(s balancer.SubConnState) {
 	defer p.unlock()
 	l.state = s
 	switch c := l.user; {
-	case c == nil && l.age != nil && !l.alive():
-		p.removeLocked(l)
-		p.afterLocked(l.retire)
+	case c == nil && l.leave != nil && !l.alive():
+		l.leaveLocked()
 	case c == nil:
 	case s.ConnectivityState == connectivity.Shutdown:
 		c.releaseLocked()
@@ -340,6 +314,10 @@ func (l *link) changed(s balancer.SubConnState) {
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.unlock()
-	p.closed = true
-	p.sweepLocked()
+	p.linger = 0
+	for _, links := range p.lingering {
+		for _, l := range slices.Clone(links) {
+			l.leaveLocked()
+		}
+	}
 }

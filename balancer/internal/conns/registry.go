@@ -230,7 +230,7 @@ func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, at *place,
 		rec.allowed.Store(allowed)
 	}
 	if before.Proxy != e.Proxy || !rec.allowed.Load() {
-		rec.releaseKeptLocked()
+		rec.reviewLocked()
 	}
 	rec.setHealthLocked(health)
 }
@@ -242,7 +242,7 @@ func (r *Registry) unsetLocked(rec *Record) {
 	rec.setHealthLocked(nil)
 	rec.addresses.Store(nil)
 	rec.used.Store(0)
-	rec.releaseKeptLocked()
+	rec.reviewLocked()
 	if at, loads := rec.at.Load(), r.config.Loads; !loads.Has(at.load) {
 		rec.at.Store(&place{locality: at.locality, load: loads.Elsewhere()})
 	}

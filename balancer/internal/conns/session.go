@@ -2,6 +2,7 @@ package conns
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,11 +10,12 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/later"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// minKept is how long a connection is kept for sessions at least: the minimum time between two sweeps of gRFC A75.
-const minKept = 5 * time.Second
+// minIdleTimeout is the least idle timeout of sessions: the minimum time between two sweeps of gRFC A75.
+const minIdleTimeout = 5 * time.Second
 
 // ForSession returns the connection for an RPC of a session, which asks for one of the addresses (gRFCs A55, A61, and A75, "Changes
 // in xds_override_host LB Policy"), nil if the policies have to pick. wait says that the RPC has to wait for a connection. It takes
@@ -64,8 +66,7 @@ func (r *Registry) look(addresses []string) (c *Conn, connect *Record, wait bool
 	}
 }
 
-// connect is called for a pick, perhaps some time after it, on the goroutine of Update and Close. The Registry decides how long a
-// connection that it opens is kept.
+// connect is called for a pick, perhaps some time after it, on the goroutine of Update and Close.
 func (r *Registry) connect(rec *Record) {
 	rec.requested.Store(false)
 	r.Pool.mu.Lock()
@@ -83,9 +84,7 @@ func (r *Registry) connect(rec *Record) {
 		}
 		opened.Connect()
 		r.Pool.mu.Lock()
-		if opened.link.user == opened {
-			r.keepLocked(opened)
-		}
+		opened.record.reviewLocked()
 		r.Pool.unlock()
 	}
 }
@@ -149,30 +148,33 @@ func rank(s connectivity.State) int {
 	}
 }
 
-// keepLocked has c, which no policy uses, released when no session has used it for the idle timeout (gRFC A75, "Changes in xds_override_host LB
-// Policy").
-func (r *Registry) keepLocked(c *Conn) {
-	c.kept = time.AfterFunc(max(r.leftLocked(c), minKept), func() {
-		r.Pool.mu.Lock()
-		defer r.Pool.unlock()
-		switch {
-		case c.kept == nil: // It has been released.
-		case r.leftLocked(c) > 0:
-			r.keepLocked(c)
-		default:
+// reviewLocked releases the connections to the address that no policy uses, unless sessions keep them.
+func (rec *Record) reviewLocked() {
+	for _, c := range slices.Clone(rec.conns) {
+		if c.user != nil {
+			continue
+		}
+		c.kept.Stop()
+		if left := c.leftLocked(); left > 0 {
+			c.kept = later.After(left, c.link.pool.locked, rec.reviewLocked)
+		} else {
 			c.releaseLocked()
 		}
-	})
+	}
 }
 
-// leftLocked returns how much is left of the idle timeout of a connection.
-func (r *Registry) leftLocked(c *Conn) time.Duration {
-	timeout := r.config.Sessions.IdleTimeout
-	used := c.record.used.Load()
-	if used == 0 {
+// leftLocked returns how long sessions keep the connection from now on (gRFC A75, "Changes in xds_override_host LB Policy"): until none has
+// used the endpoint for the idle timeout, if no other connection to the endpoint is READY. A connection through another proxy than
+// that of new ones is not kept (gRFC A86). It makes no difference whether the endpoint is DRAINING, or in a priority that is not in use.
+func (c *Conn) leftLocked() time.Duration {
+	r, rec, used := c.registry, c.record, c.record.used.Load()
+	if r.closed || used == 0 || c.Session() == nil || !rec.allowed.Load() || c.proxy != rec.endpoint.Load().Proxy ||
+		slices.ContainsFunc(rec.conns, func(other *Conn) bool {
+			return other != c && !other.several && other.connectivity() == connectivity.Ready
+		}) {
 		return 0
 	}
-	return timeout - time.Since(time.Unix(0, used))
+	return max(r.config.Sessions.IdleTimeout, minIdleTimeout) - time.Since(time.Unix(0, used))
 }
 
 // Close releases the connections that are kept for sessions. From now on none is kept.
@@ -181,6 +183,6 @@ func (r *Registry) Close() {
 	defer r.Pool.unlock()
 	r.closed = true
 	for rec := range r.all {
-		rec.releaseKeptLocked()
+		rec.reviewLocked()
 	}
 }

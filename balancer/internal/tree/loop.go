@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/dynxds/dynxds/balancer/internal/later"
 )
 
 // Loop runs functions one at a time, in the order in which they were posted. It has a goroutine
@@ -105,32 +107,9 @@ func (l *Loop) take() []func() {
 	return batch
 }
 
-// Timer runs a function on the loop later. A nil Timer is not pending.
-type Timer struct {
-	timer *time.Timer
-	// stopped is for a timer that fired before Stop but whose function has not run yet. It is
-	// used on the loop.
-	stopped bool
-}
+// Timer is stopped on the loop.
+type Timer = later.Timer
 
 // After runs fn on the loop once d has passed, unless the Timer is stopped. It is called on the
 // loop.
-func (l *Loop) After(d time.Duration, fn func()) *Timer {
-	t := &Timer{}
-	t.timer = time.AfterFunc(d, func() {
-		l.Post(func() {
-			if !t.stopped {
-				fn()
-			}
-		})
-	})
-	return t
-}
-
-// Stop cancels the function. It is called on the loop, and may be called on a nil Timer.
-func (t *Timer) Stop() {
-	if t != nil {
-		t.stopped = true
-		t.timer.Stop()
-	}
-}
+func (l *Loop) After(d time.Duration, fn func()) *Timer { return later.After(d, l.Post, fn) }
