@@ -38,7 +38,7 @@ func TestHashIsComputedOnlyForPoliciesThatNeedIt(t *testing.T) {
 					t.Error(to)
 				}
 			}
-			xdstest.Equal(t, "how often the hash was computed", want, rpc.n)
+			xdstest.Equal(t, "how often the hash of four RPCs was computed", 4*want, rpc.n)
 		}))
 	}
 }

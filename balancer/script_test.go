@@ -333,9 +333,7 @@ func (s *script) several(n int, rpc func() string) string {
 // its endpoint is one of those that fail.
 func (s *script) rpc(name string, extra *decision.Extra, retry, hold bool, failing ...string) string {
 	ctx := context.Background()
-	if retry {
-		ctx = &decision.Attempt{Context: ctx, Retry: true}
-	}
+	extra.Retry = retry
 	if s.md != nil {
 		ctx = metadata.NewOutgoingContext(ctx, s.md)
 	}

@@ -162,7 +162,6 @@ func (s *script) pick(ctx context.Context) error {
 		}
 		return nil
 	}
-	a := d.Attempt()
 	var n int
 	s.locked(func() {
 		for i, before := range s.picked {
@@ -172,8 +171,8 @@ func (s *script) pick(ctx context.Context) error {
 		}
 		s.picked = append(s.picked, ctx)
 		n = len(s.picked)
-		if a != nil {
-			s.host = append(s.host, a.Hosts)
+		if d.Extra != nil {
+			s.host = append(s.host, d.Extra.Hosts)
 		}
 	})
 	if s.next != nil && n == 1 {
@@ -184,7 +183,7 @@ func (s *script) pick(ctx context.Context) error {
 	}
 	if s.bound != nil {
 		host := "the first host"
-		if a != nil && a.Retry {
+		if d.Retry() {
 			host = "another host"
 		}
 		d.SetHost(&host)
@@ -200,7 +199,7 @@ func (s *script) pick(ctx context.Context) error {
 		return nil
 	case !ok:
 		return nil
-	case n > 1 && (a == nil || !a.Retry):
+	case n > 1 && !d.Retry():
 		s.t.Error("the picker does not know that it picks for a retry")
 	}
 	d.Fail(why.fail)

@@ -7,7 +7,6 @@ package decision
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -36,10 +35,11 @@ type Decision struct {
 	Cluster string // the cluster that the RPC goes to
 	Extra   *Extra // what only some RPCs have, or nil
 
-	hash atomic.Uint64 // see Hash; unused if there is an Extra
+	hash atomic.Uint64 // see Hash
 }
 
-// Extra is what was decided for an RPC beyond its cluster.
+// Extra is what was decided for an RPC beyond its cluster. An attempt for which the picker needs more than that has one of its own: each
+// retry, and each attempt of a route with per-try timeouts or hedging; see ForAttempt.
 type Extra struct {
 	// RPC is the RPC as the application made it.
 	RPC RPC
@@ -58,9 +58,18 @@ type Extra struct {
 	// Pinned reports that a filter or mirror policy chose the cluster, so that Reselect
 	// keeps it.
 	Pinned bool
+	// Retry reports that the RPC has been attempted before.
+	Retry bool
+	// Hosts, if not nil, are those that a retry avoids.
+	Hosts *Hosts
+	// Picked, if not nil, is called when the picker has found an endpoint for the attempt,
+	// again if gRPC picks for it again.
+	Picked func()
 
-	failure atomic.Uint32 // an index of failures; see Fail
-	hash    atomic.Uint64 // see Decision.Hash; shared by the attempts of an RPC
+	failure atomic.Pointer[rpctrace.Reason] // see Fail
+	// undecided says that it is an attempt that has not won. host waits for that.
+	undecided atomic.Bool
+	host      atomic.Pointer[string]
 	// metadata is that of the cluster that was picked last; see SetMetadata.
 	metadata atomic.Pointer[httpfilter.Metadata]
 }
@@ -83,27 +92,24 @@ func (d *Decision) WireMethod() string {
 	return d.Method
 }
 
-// Copy returns a Decision for a mirror. It shares the Extra, and so the hash.
-func (d *Decision) Copy() *Decision {
-	return &Decision{
-		Context: d.Context, Channel: d.Channel, Version: d.Version,
-		Method: d.Method, Cluster: d.Cluster, Extra: d.Extra,
-	}
-}
-
-// ForAttempt returns a Decision for an attempt, with the Attempt that is its context. It shares
-// the Extra, and so the hash.
-func (d *Decision) ForAttempt() (*Decision, *Attempt) {
+// ForAttempt returns a Decision for an attempt, with an Extra of its own, and with the hash of d, which has an Extra. The fields may be
+// changed before gRPC gets the attempt.
+func (d *Decision) ForAttempt() *Decision {
 	both := new(struct {
 		decision Decision
-		attempt  Attempt
+		extra    Extra
 	})
-	c, a := &both.decision, &both.attempt
-	c.Channel, c.Version, c.Method, c.Cluster, c.Extra = d.Channel, d.Version, d.Method, d.Cluster, d.Extra
-	a.Context = d.Context
-	c.Context = a
-	return c, a
+	c, own, e := &both.decision, &both.extra, d.Extra
+	c.Context, c.Channel, c.Version, c.Method, c.Cluster, c.Extra = d.Context, d.Channel, d.Version, d.Method, d.Cluster, own
+	c.hash.Store(d.Hash())
+	own.RPC, own.WireMethod, own.Authority, own.HostOverride = e.RPC, e.WireMethod, e.Authority, e.HostOverride
+	own.Trace, own.AutoHost, own.Pinned = e.Trace, e.AutoHost, e.Pinned
+	own.undecided.Store(true)
+	return c
 }
+
+// Retry reports whether the RPC has been attempted before. d may be nil.
+func (d *Decision) Retry() bool { return d != nil && d.Extra != nil && d.Extra.Retry }
 
 // Trace returns the caller's hooks for the RPC, or nil. d may be nil.
 func (d *Decision) Trace() *rpctrace.Trace {
@@ -131,34 +137,25 @@ func (d *Decision) AuthorityFor(hostname string) string {
 // random number. All picks and attempts of the RPC get the same. It is computed by the
 // first call, so that RPCs to clusters that do not hash pay nothing.
 func (d *Decision) Hash() uint64 {
-	kept := &d.hash
-	if d.Extra != nil {
-		kept = &d.Extra.hash
-	}
 	// 0 stands for no hash. A hash of 0 is computed by each pick.
-	if hash := kept.Load(); hash != 0 {
+	if hash := d.hash.Load(); hash != 0 {
 		return hash
 	}
 	hash, ok := d.policyHash()
 	if !ok {
 		hash = rand.Uint64()
 	}
-	if !kept.CompareAndSwap(0, hash) {
-		return kept.Load() // Another pick was first.
+	if !d.hash.CompareAndSwap(0, hash) {
+		return d.hash.Load() // Another pick was first.
 	}
 	return hash
 }
 
 func (d *Decision) policyHash() (hash uint64, ok bool) {
-	if d.Extra == nil {
+	if d.Extra == nil || d.Extra.RPC == nil {
 		return 0, false
 	}
 	return d.Extra.RPC.Hash()
-}
-
-// failures are the reasons that Fail keeps. The zero value of an Extra has the first.
-var failures = [...]rpctrace.Reason{
-	rpctrace.Found, rpctrace.Unusable, rpctrace.Unreachable, rpctrace.MaxRequests, rpctrace.Dropped, rpctrace.MaxRetries,
 }
 
 // Fail is called by a picker that has no endpoint for the RPC, with the reason. An RPC that
@@ -166,24 +163,18 @@ var failures = [...]rpctrace.Reason{
 // Retries"). d may be nil.
 func (d *Decision) Fail(why rpctrace.Reason) {
 	if d != nil && d.Extra != nil {
-		d.failure().Store(uint32(slices.Index(failures[:], why)))
+		d.Extra.failure.Store(&why)
 	}
-}
-
-// failure returns where the failure of d is kept. There is an Extra.
-func (d *Decision) failure() *atomic.Uint32 {
-	if a := d.Attempt(); a != nil {
-		return &a.failure
-	}
-	return &d.Extra.failure
 }
 
 // Failure returns the reason of the last Fail, or Found. Sent forgets it.
 func (d *Decision) Failure() rpctrace.Reason {
-	if d.Extra == nil {
-		return rpctrace.Found
+	if d.Extra != nil {
+		if why := d.Extra.failure.Load(); why != nil {
+			return *why
+		}
 	}
-	return failures[d.failure().Load()]
+	return rpctrace.Found
 }
 
 // Dropped reports whether a picker has dropped the RPC.
@@ -198,18 +189,33 @@ func (d *Decision) Sent(address string) {
 	if d == nil || d.Extra == nil {
 		return
 	}
-	if f := d.failure(); f.Load() != 0 {
-		f.Store(0)
+	e := d.Extra
+	if e.failure.Load() != nil {
+		e.failure.Store(nil)
 	}
-	a := d.Attempt()
-	if a == nil {
-		return
+	if e.Hosts != nil {
+		e.Hosts.add(address)
 	}
-	if a.Hosts != nil {
-		a.Hosts.add(address)
+	if e.Picked != nil {
+		e.Picked()
 	}
-	if a.Picked != nil {
-		a.Picked()
+}
+
+// SetHost is called by the picker with the addresses of the endpoint that it has found for an RPC
+// with a HostOverride. It is that of the RPC once the attempt has won.
+func (d *Decision) SetHost(addresses *string) {
+	e := d.Extra
+	if e.host.Store(addresses); !e.undecided.Load() {
+		e.HostOverride.SetHost(addresses)
+	}
+}
+
+// Won is called when the RPC, which may have several attempts, is decided to be this one.
+func (d *Decision) Won() {
+	e := d.Extra
+	e.undecided.Store(false)
+	if host := e.host.Load(); host != nil {
+		e.HostOverride.SetHost(host)
 	}
 }
 
@@ -217,17 +223,9 @@ func (d *Decision) Sent(address string) {
 // d has an Extra.
 func (d *Decision) SetMetadata(m *httpfilter.Metadata) {
 	// Most clusters have none, so that nothing has to be stored.
-	if p := d.metadata(); len(*m) > 0 || p.Load() != nil {
+	if p := &d.Extra.metadata; len(*m) > 0 || p.Load() != nil {
 		p.Store(m)
 	}
-}
-
-// metadata returns where the metadata for d are kept. There is an Extra.
-func (d *Decision) metadata() *atomic.Pointer[httpfilter.Metadata] {
-	if a := d.Attempt(); a != nil {
-		return &a.metadata
-	}
-	return &d.Extra.metadata
 }
 
 type contextKey struct{}
@@ -242,7 +240,7 @@ func (d *Decision) Value(key any) any {
 		if d.Extra == nil {
 			return nil
 		}
-		return d.metadata().Load()
+		return d.Extra.metadata.Load()
 	default:
 		return d.Context.Value(key)
 	}

@@ -27,8 +27,7 @@ func TestHash(t *testing.T) {
 	t.Parallel()
 	given := &rpc{hash: 7, ok: true}
 	d := &decision.Decision{Context: t.Context(), Extra: &decision.Extra{RPC: given}}
-	retry := &decision.Decision{Context: t.Context(), Extra: d.Extra}
-	for i, one := range []*decision.Decision{d, d, retry} {
+	for i, one := range []*decision.Decision{d, d, d.ForAttempt()} {
 		if got := one.Hash(); got != 7 || given.calls != 1 {
 			t.Errorf("call %d: hash %d, computed %d times", i, got, given.calls)
 		}
@@ -118,9 +117,7 @@ func TestHostOfAttempts(t *testing.T) {
 	t.Parallel()
 	override := new(httpfilter.HostOverride)
 	d := &decision.Decision{Context: t.Context(), Extra: &decision.Extra{HostOverride: override}}
-	first, _ := d.ForAttempt()
-	second, _ := d.ForAttempt()
-	late, _ := d.ForAttempt()
+	first, second, late := d.ForAttempt(), d.ForAttempt(), d.ForAttempt()
 	hosts := []string{"first", "second", "late", "plain"}
 	expect := func(when, want string) {
 		t.Helper()
@@ -150,7 +147,7 @@ func TestHostOfAttempts(t *testing.T) {
 func TestMetadataOfThePickedCluster(t *testing.T) {
 	t.Parallel()
 	d := &decision.Decision{Context: t.Context(), Extra: new(decision.Extra)}
-	attempt, _ := d.ForAttempt()
+	attempt := d.ForAttempt()
 	seen := func(d *decision.Decision) string {
 		ctx, cancel := context.WithCancel(d)
 		defer cancel()

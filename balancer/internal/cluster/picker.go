@@ -74,7 +74,7 @@ func (g *gate) lets(d *decision.Decision) bool {
 		return false
 	}
 	r := g.config.Cluster.Retries
-	return r == nil || r.Fixed > 0 || r.Percent > 0 || !isRetry(d)
+	return r == nil || r.Fixed > 0 || r.Percent > 0 || !d.Retry()
 }
 
 // Pick takes no lock. It allocates only for an error, for an authority, for telemetry that
@@ -106,7 +106,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.Pi
 	if ofSession {
 		result, err = p.pickHost(info, d.Extra.HostOverride.Addresses)
 	} else {
-		result, err = p.pickOther(info, d.Attempt())
+		result, err = p.pickOther(info, d)
 	}
 	if err != nil {
 		if err == balancer.ErrNoSubConnAvailable {
@@ -171,13 +171,13 @@ func (p *picker) pickHost(info balancer.PickInfo, addresses []string) (balancer.
 
 // pickOther picks for an RPC without a session. A retry is picked for again while the endpoint is one that the RPC was sent to
 // before, as often as the retry policy permits; the last endpoint is taken then.
-func (p *picker) pickOther(info balancer.PickInfo, a *decision.Attempt) (balancer.PickResult, error) {
+func (p *picker) pickOther(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, error) {
 	result, err := p.child.Pick(info)
-	if err != nil || a == nil || !a.Retry || a.Hosts == nil {
+	if err != nil || !d.Retry() || d.Extra.Hosts == nil {
 		return result, err
 	}
-	for range a.Hosts.Picks {
-		if sc, ok := result.SubConn.(*conns.Conn); !ok || !a.Hosts.Has(sc.Address()) {
+	for range d.Extra.Hosts.Picks {
+		if sc, ok := result.SubConn.(*conns.Conn); !ok || !d.Extra.Hosts.Has(sc.Address()) {
 			break
 		}
 		next, err := p.child.Pick(info)
@@ -207,7 +207,7 @@ func (p *picker) enter(d *decision.Decision) (retry bool, err error) {
 			return false, p.refuse(d, rpctrace.Dropped, fmt.Sprintf("the control plane drops %d of a million RPCs for %s", share.perMillion, bounds.Quote(share.category)))
 		}
 	}
-	if retry = p.config.Cluster.Retries != nil && isRetry(d); retry {
+	if retry = p.config.Cluster.Retries != nil && d.Retry(); retry {
 		if err := p.enterRetry(d); err != nil {
 			return false, err
 		}
@@ -235,11 +235,6 @@ func (p *picker) picked(t *rpctrace.Trace, sc *conns.Conn) {
 		pick.Region, pick.Zone, pick.SubZone, pick.Priority = l.ID.Region, l.ID.Zone, l.ID.SubZone, l.Priority
 	}
 	t.Picked(pick)
-}
-
-func isRetry(d *decision.Decision) bool {
-	a := d.Attempt()
-	return a != nil && a.Retry
 }
 
 // enterRetry counts an RPC that is a retry, or returns the status error that ends it.

@@ -95,7 +95,7 @@ func TestRetriesAvoidPreviousHosts(t *testing.T) {
 			for i, before := range tc.attempts {
 				l := &lent{picks: before, last: tc.last}
 				ctx := context.WithValue(context.Background(), lentKey{}, l)
-				d := &decision.Decision{Context: &decision.Attempt{Context: ctx, Retry: i > 0, Hosts: hosts}, Extra: new(decision.Extra)}
+				d := &decision.Decision{Context: ctx, Extra: &decision.Extra{Retry: i > 0, Hosts: hosts}}
 				result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
 				if err != nil && strings.HasSuffix(err.Error(), errLent.Error()) {
 					got = append(got, errLent.Error())

@@ -89,8 +89,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 		ch.dropMirror()
 		return nil
 	}
-	c, d := &mirror{ch: ch}, r.decision.Copy()
-	c.attempt.of(r.call, d, r.mirrorOptions(m))
+	c := &mirror{ch: ch}
 	// The application's callbacks get the labels of its own RPC only.
 	ctx := grpcbridge.WithoutLabelCallbacks(context.WithoutCancel(r.decision.Context))
 	deadline, limited := r.decision.Deadline()
@@ -99,8 +98,10 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	} else {
 		ctx, c.cancel = context.WithCancel(ctx)
 	}
-	d.Context, d.Cluster = headeredit.Outgoing(ctx, m.Headers), cluster
-	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
+	c.attempt.of(r.call, &decision.Decision{
+		Context: headeredit.Outgoing(ctx, m.Headers), Channel: ch.ClientConn, Version: routes.Version, Method: r.decision.Method, Cluster: cluster,
+		Extra: &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true},
+	}, r.mirrorOptions(m))
 	c.queue = make(chan grpcbridge.Encoded, maxBacklog)
 	if r.call.unary() {
 		c.queue = make(chan grpcbridge.Encoded, 1)

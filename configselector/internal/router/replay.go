@@ -87,20 +87,20 @@ func (p *replay) add(a *attempt) {
 	if a.number == 0 && !p.retry.limited && p.retry.hosts == nil {
 		return
 	}
-	d, ctx := r.decision.ForAttempt()
-	a.decision, ctx.Hosts = d, p.retry.hosts
-	if ctx.Retry = a.number > 0; ctx.Retry {
-		ctx.Context = metadata.AppendToOutgoingContext(ctx.Context, previousAttempts, strconv.Itoa(a.number))
+	d := r.decision.ForAttempt()
+	a.decision, d.Extra.Hosts = d, p.retry.hosts
+	if d.Extra.Retry = a.number > 0; d.Extra.Retry {
+		d.Context = metadata.AppendToOutgoingContext(d.Context, previousAttempts, strconv.Itoa(a.number))
 	}
 	if !p.retry.limited {
 		return
 	}
 	t := &tryTimer{policy: p.retry.policy, number: a.number + 1}
-	t.ctx, t.cancel = context.WithCancelCause(ctx.Context)
-	a.timer, ctx.Context = t, t.ctx
+	t.ctx, t.cancel = context.WithCancelCause(d.Context)
+	a.timer, d.Context = t, t.ctx
 	if r.call.unary() {
 		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
-		ctx.Picked = t.start
+		d.Extra.Picked = t.start
 	}
 	if p.hedges {
 		t.late = func() { p.late(a) }
