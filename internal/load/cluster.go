@@ -28,8 +28,6 @@ type account struct {
 	// drops are by category, those without one under the empty name.
 	drops map[string]*Drops
 	byID  map[LocalityID]*Locality
-	// unsent is what was put back, or nil.
-	unsent *Report
 }
 
 // Drops counts RPCs that were dropped for one reason. A nil Drops counts nothing.
@@ -50,15 +48,7 @@ func (c *Cluster) Drops(category string) *Drops {
 	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	if c.drops[category] == nil && len(c.drops) > MaxCategories {
-		category = ""
-	}
-	d := c.drops[category]
-	if d == nil {
-		d = new(Drops)
-		c.drops[category] = d
-	}
-	return d
+	return c.dropsOf(category)
 }
 
 // Localities returns the counters of the localities that the user has from now on, which the caller must not change. RPCs that are under way
@@ -106,6 +96,18 @@ func (c *Cluster) SetElsewhere(inProgress map[LocalityID]uint64) {
 }
 
 // The following is called with Store.mu held.
+
+func (a *account) dropsOf(category string) *Drops {
+	if a.drops[category] == nil && len(a.drops) > MaxCategories {
+		category = ""
+	}
+	d := a.drops[category]
+	if d == nil {
+		d = new(Drops)
+		a.drops[category] = d
+	}
+	return d
+}
 
 // locality returns the counters of a locality, if need be new ones, which have no users.
 func (a *account) locality(id LocalityID) *Locality {
@@ -157,7 +159,13 @@ const quietEnough = 2
 // take moves what happened since the last Report to r.
 func (a *account) take(r *Report) {
 	for category, d := range a.drops {
-		r.addDrops(category, d.unreported.Swap(0))
+		n := d.unreported.Swap(0)
+		if r.TotalDropped += n; n > 0 && category != "" {
+			if r.Dropped == nil {
+				r.Dropped = make(map[string]uint64)
+			}
+			r.Dropped[category] = n
+		}
 	}
 	for id, l := range a.byID {
 		switch found := l.take(); {
@@ -170,8 +178,18 @@ func (a *account) take(r *Report) {
 			}
 		}
 	}
-	if a.unsent != nil {
-		r.merge(a.unsent)
-		a.unsent = nil
+}
+
+// putBack counts what r has again. The RPCs in flight are counted anyway.
+func (a *account) putBack(r *Report) {
+	others := r.TotalDropped
+	for category, n := range r.Dropped {
+		a.dropsOf(category).unreported.Add(n)
+		others -= n
 	}
+	a.dropsOf("").unreported.Add(others)
+	for _, l := range r.Localities {
+		a.locality(l.ID).unsent.putBack(l)
+	}
+	a.evict()
 }

@@ -12,7 +12,7 @@
 // # Nothing is counted twice
 //
 // The counts of RPCs only grow, and a Report has what was added since the last one; metrics are
-// taken out. A Report that could not be sent is put back, and the next one includes it. Only
+// taken out. What a Report that could not be sent has is put back, and the next one includes it. Only
 // what was written to a stream that broke before the server read it is lost: the protocol does
 // not acknowledge reports.
 //
@@ -157,11 +157,7 @@ func (s *Store) PutBack(reports []*Report) {
 	for _, r := range reports {
 		a := s.account(r.Key)
 		a.since = a.since.Add(-r.Interval)
-		if a.unsent == nil {
-			a.unsent = r
-		} else {
-			a.unsent.merge(r)
-		}
+		a.putBack(r)
 		s.evict()
 	}
 }

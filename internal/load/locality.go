@@ -19,8 +19,8 @@ type Locality struct {
 	// RPCs in flight are those that were issued and have not ended.
 	issued, succeeded, failed atomic.Uint64
 	// void counts picks without an RPC: the connection had ended, and gRPC picked again.
-	void    atomic.Uint64
-	metrics metrics
+	void   atomic.Uint64
+	unsent unsent
 
 	// The following is guarded by Store.mu.
 
@@ -48,7 +48,7 @@ func (l *Locality) End(info balancer.DoneInfo) {
 	}
 	if which := l.account.which.Load(); which != nil {
 		if report, _ := info.ServerLoad.(*orcapb.OrcaLoadReport); report != nil {
-			l.metrics.add(report, *which)
+			l.unsent.add(report, *which)
 		}
 	}
 	switch {
@@ -78,14 +78,11 @@ func (l *Locality) take() *LocalityReport {
 	// A pick without an RPC may already have been reported as issued. The next RPC makes up for
 	// it.
 	now.Issued = max(now.Issued, l.reported.Issued)
-	added := Counts{
-		Issued:     now.Issued - l.reported.Issued,
-		Succeeded:  now.Succeeded - l.reported.Succeeded,
-		Failed:     now.Failed - l.reported.Failed,
-		InProgress: now.InProgress,
-	}
-	r := l.metrics.take()
-	r.ID, r.Counts = l.id, added
+	r := l.unsent.take()
+	r.ID, r.InProgress = l.id, now.InProgress
+	r.Issued += now.Issued - l.reported.Issued
+	r.Succeeded += now.Succeeded - l.reported.Succeeded
+	r.Failed += now.Failed - l.reported.Failed
 	ended := l.reportedElsewhere && l.elsewhere == 0
 	l.reportedElsewhere = l.elsewhere > 0
 	if r.empty() && !ended {

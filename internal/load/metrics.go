@@ -26,27 +26,27 @@ const (
 	MaxName = 256
 )
 
-// metrics sums up the metrics that backends send at the end of RPCs. Only an RPC that comes with some locks it: decoding them has
-// taken much longer, and sums of atomics that are always of the same RPCs as their counts are no faster.
-type metrics struct {
+// unsent sums up the metrics that backends send at the end of RPCs, and has what is put back. Only an RPC that comes with some locks it:
+// decoding them has taken much longer, and sums of atomics that are always of the same RPCs as their counts are no faster.
+type unsent struct {
 	mu sync.Mutex
-	// sums has what came since the last report, and no counts of RPCs.
+	// sums has what came since the last report. Of counts of RPCs it has those that were put back.
 	sums LocalityReport
 }
 
 // add adds the selected metrics of a backend's report. Fields that a backend does not set count
 // as 0: the message cannot tell the difference.
-func (m *metrics) add(r *orcapb.OrcaLoadReport, which Metrics) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (u *unsent) add(r *orcapb.OrcaLoadReport, which Metrics) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if which[CPU] {
-		m.sums.CPU = m.sums.CPU.plus(Metric{1, r.GetCpuUtilization()})
+		u.sums.CPU = u.sums.CPU.plus(Metric{1, r.GetCpuUtilization()})
 	}
 	if which[Memory] {
-		m.sums.Memory = m.sums.Memory.plus(Metric{1, r.GetMemUtilization()})
+		u.sums.Memory = u.sums.Memory.plus(Metric{1, r.GetMemUtilization()})
 	}
 	if which[Application] {
-		m.sums.Application = m.sums.Application.plus(Metric{1, r.GetApplicationUtilization()})
+		u.sums.Application = u.sums.Application.plus(Metric{1, r.GetApplicationUtilization()})
 	}
 	named := r.GetNamedMetrics()
 	switch {
@@ -54,24 +54,30 @@ func (m *metrics) add(r *orcapb.OrcaLoadReport, which Metrics) {
 		return
 	case which[NamedMetrics+"*"]:
 		for name, value := range named {
-			m.sums.addNamed(name, Metric{1, value})
+			u.sums.addNamed(name, Metric{1, value})
 		}
 		return
 	}
 	for selected := range which { // the control plane's names, not those that a backend may invent
 		if name, ok := strings.CutPrefix(selected, NamedMetrics); ok {
 			if value, sent := named[name]; sent {
-				m.sums.addNamed(name, Metric{1, value})
+				u.sums.addNamed(name, Metric{1, value})
 			}
 		}
 	}
 }
 
+func (u *unsent) putBack(r *LocalityReport) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sums.merge(r)
+}
+
 // take returns what came since the last call.
-func (m *metrics) take() LocalityReport {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	sums := m.sums
-	m.sums = LocalityReport{}
+func (u *unsent) take() LocalityReport {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	sums := u.sums
+	u.sums = LocalityReport{}
 	return sums
 }

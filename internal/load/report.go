@@ -2,7 +2,6 @@ package load
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -55,36 +54,7 @@ func (r *LocalityReport) empty() bool {
 	return r.Counts == Counts{} && r.CPU.Count+r.Memory.Count+r.Application.Count+r.OmittedMetrics == 0 && len(r.Named) == 0
 }
 
-func (r *Report) addDrops(category string, n uint64) {
-	r.TotalDropped += n
-	if n == 0 || category == "" {
-		return
-	}
-	if r.Dropped == nil {
-		r.Dropped = make(map[string]uint64)
-	}
-	r.Dropped[category] += n
-}
-
-// merge adds an earlier report, whose time the interval of r includes.
-func (r *Report) merge(earlier *Report) {
-	for category, n := range earlier.Dropped {
-		r.addDrops(category, n)
-		r.TotalDropped -= n // it is in the total below
-	}
-	r.TotalDropped += earlier.TotalDropped
-	for _, e := range earlier.Localities {
-		i := slices.IndexFunc(r.Localities, func(l *LocalityReport) bool { return l.ID == e.ID })
-		e.InProgress = 0 // If it still had RPCs in flight, it would be in r.
-		switch {
-		case i >= 0:
-			r.Localities[i].merge(e)
-		case !e.empty():
-			r.Localities = append(r.Localities, e)
-		}
-	}
-}
-
+// merge adds all of another report but the RPCs in flight.
 func (r *LocalityReport) merge(other *LocalityReport) {
 	r.Issued += other.Issued
 	r.Succeeded += other.Succeeded
