@@ -1,8 +1,6 @@
 package rpcmetrics
 
 import (
-	"slices"
-	"sync"
 	"time"
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -11,24 +9,10 @@ import (
 	"github.com/dynxds/dynxds/internal/outcomes"
 )
 
-// reporters are the Recorders of the process by target, in the order of their creation. The first
-// one of a target that has a configuration reports, as all have the same labels.
-var reporters = struct {
-	sync.Mutex
-	byTarget map[string][]*Recorder
-}{byTarget: make(map[string][]*Recorder)}
-
-// Close ends the reports of the configuration's age.
+// Close ends the reports of gauges.
 func (m *Recorder) Close() {
-	if m == nil {
-		return
-	}
-	m.unregister()
-	reporters.Lock()
-	defer reporters.Unlock()
-	rest := slices.DeleteFunc(reporters.byTarget[m.target], func(x *Recorder) bool { return x == m })
-	if reporters.byTarget[m.target] = rest; len(rest) == 0 {
-		delete(reporters.byTarget, m.target)
+	if m != nil {
+		m.unregister()
 	}
 }
 
@@ -44,32 +28,21 @@ func (m *Recorder) Configured(ok bool) {
 	}
 }
 
+// report reports all gauges, which are of the process but for the age: all channels of a target report them with the same labels, so that they are
+// one value in a plugin.
 func (m *Recorder) report(to estats.AsyncMetricsRecorder) error {
 	since := m.since.Load()
-	if since == nil || !m.reportsFirst() {
+	if since == nil {
 		return nil
 	}
 	m.gauge(metricAge).Record(to, int64(time.Since(*since).Seconds()), m.target)
 	record := func(k outcomes.Key, n int64) { m.gauge(metricInFlight).Record(to, n, k.Target, k.Route, k.Cluster) }
 	outcomes.InFlight(m.target, record)
-	// Nobody knows the channels of these RPCs, and certificates are the process's. So each channel reports all of them, with the same
-	// labels: they are one value.
+	// Nobody knows the channels of these RPCs.
 	outcomes.InFlight(outcomes.Others, record)
 	for _, c := range certfiles.Identities() {
 		m.gauge(metricLeft).Record(to, int64(c.Left().Seconds()), c.File)
 		m.gauge(metricLifetime).Record(to, int64(c.Lifetime().Seconds()), c.File)
 	}
 	return nil
-}
-
-// reportsFirst reports whether m is the first Recorder of its target that has a configuration.
-func (m *Recorder) reportsFirst() bool {
-	reporters.Lock()
-	defer reporters.Unlock()
-	for _, x := range reporters.byTarget[m.target] {
-		if x.since.Load() != nil {
-			return x == m
-		}
-	}
-	return false
 }

@@ -88,9 +88,6 @@ func New(target string, to estats.MetricsRecorder) *Recorder {
 		return nil
 	}
 	m := &Recorder{metrics: metrics, target: target, to: to, unrouted: labels{target}, others: labels{target, other, other, other}}
-	reporters.Lock()
-	reporters.byTarget[target] = append(reporters.byTarget[target], m)
-	reporters.Unlock()
 	m.unregister = to.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(m.report),
 		m.gauge(metricAge), m.gauge(metricInFlight), m.gauge(metricLeft), m.gauge(metricLifetime))
 	return m

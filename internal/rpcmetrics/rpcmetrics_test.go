@@ -114,43 +114,36 @@ func TestRPC(t *testing.T) {
 	})
 }
 
-// Of the channels with one target, the first that has a configuration reports.
+// Each channel reports to its own plugin, while it has a configuration.
 func TestAgeOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	register()
 	synctest.Test(t, func(t *testing.T) {
-		p := new(plugin)
-		first, second := New("ages", p), New("ages", p)
-		collect := func() {
-			for r := range p.reporters {
-				if err := (*r).Report(p); err != nil {
-					t.Error(err)
+		var plugins [2]plugin
+		var channels [2]*Recorder
+		for i := range channels {
+			channels[i] = New("ages", &plugins[i])
+		}
+		collect := func(want ...string) {
+			t.Helper()
+			for i := range plugins {
+				for r := range plugins[i].reporters {
+					xdstest.NoError(t, (*r).Report(&plugins[i]))
 				}
+				plugins[i].expect(t, want[min(i, len(want)):min(i+1, len(want))]...)
 			}
 		}
 		collect()
-		p.expect(t)
-		second.Configured(true)
+		channels[0].Configured(true)
 		time.Sleep(3 * time.Second)
-		collect()
-		p.expect(t, `config.age 3 ["ages"]`)
-		first.Configured(true)
-		time.Sleep(time.Minute)
-		collect()
-		p.expect(t, `config.age 60 ["ages"]`)
-		first.Configured(true)
-		collect()
-		p.expect(t, `config.age 0 ["ages"]`)
-		first.Configured(false)
-		collect()
-		p.expect(t, `config.age 63 ["ages"]`)
-		second.Close()
-		collect()
-		p.expect(t)
-		first.Close()
-		reporters.Lock()
-		defer reporters.Unlock()
-		if len(p.reporters) > 0 || len(reporters.byTarget["ages"]) > 0 {
+		channels[1].Configured(true)
+		collect(`config.age 3 ["ages"]`, `config.age 0 ["ages"]`)
+		channels[1].Configured(false)
+		collect(`config.age 3 ["ages"]`)
+		for i := range channels {
+			channels[i].Close()
+		}
+		if len(plugins[0].reporters)+len(plugins[1].reporters) > 0 {
 			t.Error("something is left of closed channels")
 		}
 	})
