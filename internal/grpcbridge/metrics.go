@@ -73,15 +73,23 @@ func LatencyBounds() []float64 {
 
 // Metric is a counter or histogram of gRPC's registry, whichever package has registered it.
 type Metric struct {
-	find func() (*estats.MetricDescriptor, chosen)
+	find func() *estats.MetricDescriptor
 }
 
-// NewMetric registers a metric, see RegisterMetrics. What is registered in its place may lack labels, as gRPC-Go's own xds has
+// NewMetric registers a metric, see RegisterMetrics. What is registered in its place may lack the last labels, as gRPC-Go's own xds has
 // registered some without the optional ones; if it is of another type, or has other labels, nothing is recorded.
 func NewMetric(d estats.MetricDescriptor) *Metric {
 	RegisterMetrics(d)
-	return &Metric{sync.OnceValues(func() (*estats.MetricDescriptor, chosen) {
-		return find(d.Name, d.Type, slices.Concat(d.Labels, d.OptionalLabels))
+	return &Metric{sync.OnceValue(func() *estats.MetricDescriptor {
+		found := estats.DescriptorForMetric(d.Name)
+		if found == nil || found.Type != d.Type {
+			return nil
+		}
+		ours, theirs := slices.Concat(d.Labels, d.OptionalLabels), slices.Concat(found.Labels, found.OptionalLabels)
+		if n := len(theirs); n > len(ours) || !slices.Equal(theirs, ours[:n]) {
+			return nil
+		}
+		return found
 	})}
 }
 
@@ -90,40 +98,16 @@ func (m *Metric) Record(r estats.MetricsRecorder, value float64, labels ...strin
 	if r == nil {
 		return
 	}
-	switch d, chosen := m.find(); {
-	case d == nil:
-	case d.Type == estats.MetricTypeIntCount:
-		(*estats.Int64CountHandle)(d).Record(r, int64(value), chosen.of(labels)...)
-	case d.Type == estats.MetricTypeIntHisto:
-		(*estats.Int64HistoHandle)(d).Record(r, int64(value), chosen.of(labels)...)
-	case d.Type == estats.MetricTypeFloatHisto:
-		(*estats.Float64HistoHandle)(d).Record(r, value, chosen.of(labels)...)
+	d := m.find()
+	if d == nil {
+		return
 	}
-}
-
-// chosen has for each label of a registered metric its place among those that a caller knows.
-type chosen []int
-
-func find(name string, typ estats.MetricType, labels []string) (*estats.MetricDescriptor, chosen) {
-	d := estats.DescriptorForMetric(name)
-	if d == nil || d.Type != typ {
-		return nil, nil
+	switch labels = labels[:len(d.Labels)+len(d.OptionalLabels)]; d.Type {
+	case estats.MetricTypeIntCount:
+		(*estats.Int64CountHandle)(d).Record(r, int64(value), labels...)
+	case estats.MetricTypeIntHisto:
+		(*estats.Int64HistoHandle)(d).Record(r, int64(value), labels...)
+	case estats.MetricTypeFloatHisto:
+		(*estats.Float64HistoHandle)(d).Record(r, value, labels...)
 	}
-	var places chosen
-	for _, label := range slices.Concat(d.Labels, d.OptionalLabels) {
-		i := slices.Index(labels, label)
-		if i < 0 {
-			return nil, nil
-		}
-		places = append(places, i)
-	}
-	return d, places
-}
-
-func (c chosen) of(values []string) []string {
-	own := make([]string, len(c))
-	for i, place := range c {
-		own[i] = values[place]
-	}
-	return own
 }
