@@ -7,7 +7,10 @@
 // iterates in the same order.
 package pmap
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"slices"
+)
 
 // A map has a power of two of shards, up to maxWidth: as many as it needs for perShard entries
 // in each. A change copies the table of shards and one shard.
@@ -44,32 +47,17 @@ func (s shard[V]) indexOf(hash uint64, key string) int {
 	return -1
 }
 
-// indexNear is indexOf for a key at index i of an older or newer version of the shard, where most
-// keys have kept their places.
-func (s shard[V]) indexNear(i int, hash uint64, key string) int {
-	if i < len(s) && s[i].hash == hash && s[i].key == key {
-		return i
-	}
-	return s.indexOf(hash, key)
-}
-
 // Len returns the number of entries.
 func (m Map[V]) Len() int { return m.n }
 
 // Get returns the value under key and whether there is one.
 func (m Map[V]) Get(key string) (V, bool) {
 	if len(m.shards) > 0 {
-		return m.at(hash(key), key)
-	}
-	var zero V
-	return zero, false
-}
-
-// at is Get for a map that has shards.
-func (m Map[V]) at(hash uint64, key string) (V, bool) {
-	s := m.shards[hash&uint64(len(m.shards)-1)]
-	if i := s.indexOf(hash, key); i >= 0 {
-		return s[i].value, true
+		h := hash(key)
+		s := m.shards[h&uint64(len(m.shards)-1)]
+		if i := s.indexOf(h, key); i >= 0 {
+			return s[i].value, true
+		}
 	}
 	var zero V
 	return zero, false
@@ -98,17 +86,16 @@ func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, ha
 		if same(a[i], b[i]) {
 			continue
 		}
-		for k, e := range a[i] {
-			j := b[i].indexNear(k, e.hash, e.key)
-			switch {
+		for _, e := range a[i] {
+			switch j := b[i].indexOf(e.hash, e.key); {
 			case j < 0:
 				yield(e.key, e.value, zero, true, false)
 			case b[i][j].value != e.value:
 				yield(e.key, e.value, b[i][j].value, true, true)
 			}
 		}
-		for k, e := range b[i] {
-			if a[i].indexNear(k, e.hash, e.key) < 0 {
+		for _, e := range b[i] {
+			if a[i].indexOf(e.hash, e.key) < 0 {
 				yield(e.key, zero, e.value, false, true)
 			}
 		}
@@ -142,10 +129,8 @@ func same[V comparable](a, b shard[V]) bool {
 // Builder collects changes to a Map. It is not safe for concurrent use.
 type Builder[V comparable] struct {
 	base Map[V]
-	// shards is nil until something changes. own has a bit for each shard that is the builder's
-	// own copy.
+	// shards is nil until something changes. Those that differ from those of base are the builder's own.
 	shards []shard[V]
-	own    [maxWidth / 64]uint64
 	n      int
 }
 
@@ -163,14 +148,11 @@ func (b *Builder[V]) current() Map[V] {
 // writable returns the builder's own copy of the shard for a hash.
 func (b *Builder[V]) writable(hash uint64) *shard[V] {
 	if b.shards == nil {
-		b.shards = make([]shard[V], max(1, len(b.base.shards)))
-		copy(b.shards, b.base.shards)
+		b.shards = slices.Clone(b.base.shards)
 	}
 	i := hash & uint64(len(b.shards)-1)
-	if word, bit := &b.own[i/64], uint64(1)<<(i%64); *word&bit == 0 {
-		old := b.shards[i]
+	if old := b.shards[i]; len(b.shards) == len(b.base.shards) && same(old, b.base.shards[i]) {
 		b.shards[i] = append(make(shard[V], 0, len(old)+1), old...)
-		*word |= bit
 	}
 	return &b.shards[i]
 }
@@ -182,9 +164,6 @@ func (b *Builder[V]) widen() {
 		return
 	}
 	b.shards = b.current().widened(max(1, 2*width))
-	for i := range b.own {
-		b.own[i] = ^uint64(0)
-	}
 }
 
 // Get returns the value under key with the changes so far.
