@@ -122,7 +122,11 @@ func (p *Pool) Acquire(cluster string, c *xdsresource.Cluster) (b *Bundle, relea
 
 func (p *Pool) acquire(k key, s *xdsresource.Security) (b *Bundle, release func()) {
 	b, release, _ = p.bundles.Acquire(k, func() (*Bundle, func(), error) {
-		b := newBundle(p, k, s)
+		b := &Bundle{pool: p, key: k, security: s}
+		b.ended, b.end = context.WithCancel(context.Background())
+		if s != nil {
+			b.identity, b.roots = newSource(s.Identity, false), newSource(s.Roots, true)
+		}
 		return b, b.close, nil
 	})
 	return b, release
@@ -142,21 +146,6 @@ type Bundle struct {
 	outdated atomic.Bool
 	ended    context.Context
 	end      context.CancelFunc
-}
-
-func newBundle(p *Pool, k key, s *xdsresource.Security) *Bundle {
-	b := &Bundle{pool: p, key: k, security: s}
-	b.ended, b.end = context.WithCancel(context.Background())
-	if s == nil {
-		return b
-	}
-	if s.Identity != nil {
-		b.identity = newSource(s.Identity, wantIdentity)
-	}
-	if s.Roots != nil {
-		b.roots = newSource(s.Roots, wantRoots)
-	}
-	return b
 }
 
 // close is called when no SubConn has the Bundle any more.
@@ -229,7 +218,7 @@ func (b *Bundle) clientHandshake(ctx context.Context, way tunnel, authority stri
 		}
 	}
 	var info credentials.AuthInfo
-	c := &connection{raw: conn, bundle: b}
+	c := &connection{bundle: b}
 	c.Explain = c.explain
 	var err error
 	if b.security == nil {
@@ -244,7 +233,7 @@ func (b *Bundle) clientHandshake(ctx context.Context, way tunnel, authority stri
 		conn.Close()
 		return nil, nil, fmt.Errorf("cluster %s: the Cluster asks for stricter security by now", faults.Quote(b.key.cluster))
 	}
-	c.leave = context.AfterFunc(b.ended, c.end)
+	c.leave = context.AfterFunc(b.ended, func() { conn.Close() }) // fails reads and writes; gRPC then calls Close
 	return c, info, nil
 }
 

@@ -3,8 +3,6 @@ package clustertls
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
-	"sync/atomic"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/peercert"
@@ -13,18 +11,16 @@ import (
 // connection is a connection after the handshake, as gRPC has it.
 type connection struct {
 	peercert.Conn
-	raw    net.Conn // what the handshake was on
 	bundle *Bundle
 	// sent is the client's certificate; nil: the server did not ask for it, or there is none.
 	sent  *tls.Certificate
-	ended atomic.Bool // by end
-	leave func() bool // has end not called any more
+	leave func() bool // leaves the connections that end with the Bundle
 }
 
 // explain adds to an error why it occurs; see peercert.Conn.
 func (c *connection) explain(err error, accepted bool) error {
 	switch {
-	case c.ended.Load():
+	case c.bundle.ended.Err() != nil:
 		return fmt.Errorf("cluster %s asks for stricter security than this connection has, which ends with its streams: %w",
 			faults.Quote(c.bundle.key.cluster), err)
 	case c.bundle.security == nil || accepted:
@@ -54,10 +50,4 @@ func (b *Bundle) invalid(sent *tls.Certificate) string {
 func (c *connection) Close() error {
 	c.leave()
 	return c.Conn.Close()
-}
-
-// end fails reads and writes, also those under way. gRPC then calls Close.
-func (c *connection) end() {
-	c.ended.Store(true)
-	c.raw.Close()
 }

@@ -91,7 +91,7 @@ func TestProvidersThatPanic(t *testing.T) {
 			return logged.Count(`certificate provider instance "closing"`, "it panicked: out of order")
 		}
 		before := lines()
-		s := newSource(&xdsresource.CertificateInstance{Instance: "closing", Provider: (&closePanics{}).instance()}, wantRoots)
+		s := newSource(&xdsresource.CertificateInstance{Instance: "closing", Provider: (&closePanics{}).instance()}, true)
 		_, err := s.material(t.Context())
 		xdstest.NoError(t, err)
 		s.close()
@@ -136,7 +136,7 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 				}
 				return nil
 			}),
-		}}, wantRoots)
+		}}, true)
 		fails := func() {
 			t.Helper()
 			if _, err := s.material(t.Context()); err == nil || !strings.Contains(err.Error(), `"x" (moody)`) || !strings.Contains(err.Error(), "did not start") {
@@ -176,7 +176,7 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 				<-ready
 				return p
 			}),
-		}}, wantRoots)
+		}}, true)
 		time.Sleep(rebuildAfter)
 		asked := make(chan struct{})
 		go func() { s.material(t.Context()); close(asked) }()

@@ -29,11 +29,11 @@ const maxFetches = 16
 // rebuildAfter is how long a provider that could not be built is not built again.
 const rebuildAfter = time.Second
 
-// source is a certificate provider in the role that it has for a cluster. gRPC shares providers
-// of the same plugin, configuration, certificate and role, over the whole process. A provider that panics
+// source is a certificate provider that a cluster has for one of two things. gRPC shares providers
+// of the same plugin, configuration, certificate and purpose, over the whole process. A provider that panics
 // fails what asked for it.
 type source struct {
-	role     role
+	roots    bool // it is for root certificates, and otherwise for that of the client
 	of       *xdsresource.CertificateInstance
 	fetches  chan struct{} // has an element for each call of the provider
 	panicked sync.Once
@@ -47,23 +47,12 @@ type source struct {
 	closed   bool
 }
 
-// role is what a provider is for.
-type role int
-
-const (
-	wantRoots role = iota
-	wantIdentity
-)
-
-func (r role) String() string {
-	if r == wantRoots {
-		return "root certificates"
+// newSource returns nil if of is nil.
+func newSource(of *xdsresource.CertificateInstance, roots bool) *source {
+	if of == nil {
+		return nil
 	}
-	return "client certificate"
-}
-
-func newSource(of *xdsresource.CertificateInstance, r role) *source {
-	s := &source{role: r, of: of, fetches: make(chan struct{}, maxFetches)}
+	s := &source{roots: roots, of: of, fetches: make(chan struct{}, maxFetches)}
 	s.built() // So that the provider has its material ready for the first handshake.
 	return s
 }
@@ -90,7 +79,7 @@ func (s *source) build() (provider certprovider.Provider, err error) {
 	}
 	defer s.recovered(&err)
 	provider, err = s.of.Provider.Buildable.Build(certprovider.BuildOptions{
-		CertName: s.of.Certificate, WantRoot: s.role == wantRoots, WantIdentity: s.role == wantIdentity,
+		CertName: s.of.Certificate, WantRoot: s.roots, WantIdentity: !s.roots,
 	})
 	if err != nil {
 		// gRPC's error says no more than this, but for the configuration, which may hold secrets.
@@ -132,17 +121,21 @@ func (s *source) closeLocked() {
 	}
 }
 
-// material returns what the provider has now. It has what the role is for.
+// material returns what the provider has now. It has what the source is for.
 func (s *source) material(ctx context.Context) (*certprovider.KeyMaterial, error) {
+	what := "client certificate"
+	if s.roots {
+		what = "root certificates"
+	}
 	m, err := s.fetch(ctx)
 	switch {
 	case err != nil:
-	case m == nil || s.role == wantRoots && m.Roots == nil && m.SPIFFEBundleMap == nil || s.role == wantIdentity && len(m.Certs) == 0:
+	case m == nil || s.roots && m.Roots == nil && m.SPIFFEBundleMap == nil || !s.roots && len(m.Certs) == 0:
 		err = errors.New("it has none")
 	default:
 		return m, nil
 	}
-	return nil, fmt.Errorf("no %v from %s: %w", s.role, s, err)
+	return nil, fmt.Errorf("no %s from %s: %w", what, s, err)
 }
 
 func (s *source) fetch(ctx context.Context) (*certprovider.KeyMaterial, error) {
