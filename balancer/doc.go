@@ -9,7 +9,7 @@
 // The tree consists of root (this package), cluster, priority, locality, and a policy that
 // picks among endpoints: one of gRPC's own, by name (package leaf), or ring hash, Maglev, random or
 // slow start, which are ours. Package aggregate is between the root and the clusters under an
-// aggregate one, package switchover replaces policies, package outlier ejects
+// aggregate one, cluster.Graceful replaces policies, package outlier ejects
 // endpoints of a cluster, and package conns has the connections and what is known of endpoints by address. A
 // cluster is only a small lazyCluster until an RPC, or ClientConn.Connect, needs it; only then does it
 // get policies and connections.

@@ -258,11 +258,7 @@ func uses(d *inspect.Cluster) (all []string) {
 	why := livestate.Reasons(d) // of one of the two
 	for i := range d.Priorities {
 		p := &d.Priorities[i]
-		more := ""
-		if p.Switching {
-			more = ", switching"
-		}
-		add(fmt.Sprint(p.Number), &p.Use, why[i], p.State, more)
+		add(fmt.Sprint(p.Number), &p.Use, why[i], p.State, "")
 		for _, l := range p.Localities {
 			for _, e := range l.Endpoints {
 				if e.HealthCheck != "" {

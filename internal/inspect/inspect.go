@@ -266,9 +266,6 @@ type Priority struct {
 	Use        Use        `json:"use"`
 	State      State      `json:"state"`
 	Localities []Locality `json:"localities"`
-	// Switching says that the load-balancing policy has changed, and that RPCs go to the endpoints of
-	// before until the new policy has a connection. State is that of before, too.
-	Switching bool `json:"switching,omitempty"`
 }
 
 // Locality is a locality of one priority.

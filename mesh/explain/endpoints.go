@@ -140,12 +140,8 @@ func (e *explainer) live(c *Cluster, live *inspect.Cluster) {
 	if live.Priorities != nil && !waits {
 		a.Live, a.Priorities = true, c.priorities(live.Priorities)
 	}
-	switch p := a.InUse(); {
-	case live.Priorities == nil, p == nil:
-	case waits:
+	if p := a.InUse(); waits && live.Priorities != nil && p != nil {
 		p.Reason += "; " + livestate.Why(live)
-	case p.Switching:
-		e.note("cluster %q: its policy has changed, and RPCs go to the endpoints of before until the new policy has a connection", c.Name)
 	}
 }
 

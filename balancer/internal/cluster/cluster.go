@@ -18,7 +18,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/balancer/internal/outlier"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
-	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/boundlog"
@@ -29,7 +28,7 @@ import (
 
 var logger = boundlog.Component("dynxds")
 
-// Policy serves one cluster.
+// Policy serves one cluster, whose Cluster has the same LBPolicy and AcrossLocalities in all Updates.
 type Policy struct {
 	env     *tree.Env
 	name    string
@@ -55,6 +54,8 @@ type Policy struct {
 	gate      *gate
 	outliers  *outlier.Detector
 	state     balancer.State
+	// before is the Policy that serves until this one can, or nil.
+	before *Policy
 }
 
 // New returns the Policy of the named cluster, whose RPCs wait until Update.
@@ -147,7 +148,12 @@ func (p *Policy) serve(c *Config) {
 			}
 		}
 		part.Endpoints = conns.NewRegistry(&part.Setup, func() { part.Loop.Post(changed) })
-		p.part, p.outliers = part, outlier.New(part)
+		p.part = part
+		var before *outlier.Detector
+		if p.before != nil {
+			before, p.before = p.before.outliers, nil
+		}
+		p.outliers = outlier.New(part, before)
 	}
 	p.limit(c)
 	// Before the policies get the endpoints: this decides which of the connections that they
@@ -161,7 +167,7 @@ func (p *Policy) serve(c *Config) {
 		p.closePriorities()
 	} else {
 		if p.priorities == nil {
-			p.priorities = priority.New(p.part, p.newPriority, p.childChanged)
+			p.priorities = priority.New(p.part, p.newLocalities, p.childChanged)
 		}
 		p.priorities.Update(entries)
 	}
@@ -213,30 +219,9 @@ func (p *Policy) countLoads(r xdsresource.LoadReporting) {
 	before.Release() // Only now: reports must not stop in between.
 }
 
-// kind is what requires a new policy of a priority, rather than a new configuration.
-type kind struct {
-	leafPolicy string
-	across     bool
-}
-
-// switching is the policy of a priority.
-type switching = switchover.Policy[locality.Config, kind]
-
-func (p *Policy) newPriority(_ string, changed func()) tree.Configured[locality.Config] {
-	return switchover.New(kindOf, mayOverlap, p.newLocalities, changed)
-}
-
-func (p *Policy) newLocalities(_ locality.Config, changed func()) tree.Configured[locality.Config] {
+func (p *Policy) newLocalities(_ string, changed func()) tree.Configured[locality.Config] {
 	return locality.New(p.part, changed)
 }
-
-func kindOf(c locality.Config) kind {
-	return kind{leafPolicy: c.LeafPolicy, across: c.AcrossLocalities}
-}
-
-// mayOverlap lets the policy before serve while a new one connects. If no endpoint is usable, there is nothing that it could
-// wait for: the next priority takes over.
-func mayOverlap(c locality.Config) bool { return usable(c.Localities) }
 
 // childChanged is called when the state of the priorities or of the sessions has changed. While resources are awaited, RPCs do not
 // go to them.

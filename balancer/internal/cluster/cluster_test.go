@@ -23,13 +23,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fixture runs one cluster over a fake network. Its state is the channel's.
 type fixture struct {
 	*lbtest.Bed
-	policy *cluster.Policy
+	policy *cluster.Graceful
 	closed bool
 }
 
 func newFixture(t testing.TB) *fixture {
 	f := &fixture{Bed: lbtest.NewBed(t)}
-	f.Loop.Do(func() { f.policy = cluster.New(f.Env, "backend", f.publish) })
+	f.Loop.Do(func() { f.policy = cluster.NewGraceful(f.Env, "backend", nil, f.publish) })
 	t.Cleanup(f.close)
 	return f
 }

@@ -91,10 +91,9 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 	for i := range min(len(all), len(described)) {
 		d := &described[i]
 		all[i].Use, all[i].State = d.Use, inspect.State(d.State.String())
-		if child, ok := d.Policy.(*switching); ok {
-			serving := child.Serving().(*locality.Policy)
-			all[i].Switching, all[i].Use.Error = child.Switching(), lastError(all[i].Localities, serving.Failure())
-			setStates(all[i].Localities, serving.States(), p.config.Cluster.AcrossLocalities)
+		if child, ok := d.Policy.(*locality.Policy); ok {
+			all[i].Use.Error = lastError(all[i].Localities, child.Failure())
+			setStates(all[i].Localities, child.States(), p.config.Cluster.AcrossLocalities)
 		}
 	}
 	return all

@@ -9,14 +9,14 @@ import (
 // Health is the health of one endpoint, at all its addresses, as outlier detection sees
 // it (gRFCs A50, A61). A nil Health is not ejected.
 type Health struct {
-	addresses []string
+	Addresses []string
 	ejected   atomic.Bool
 	ended     func(balancer.DoneInfo)
 }
 
 // NewHealth returns the Health of an endpoint that is not ejected. ended is called at the end of each RPC to it.
 func NewHealth(ended func(balancer.DoneInfo), addresses ...string) *Health {
-	return &Health{ended: ended, addresses: addresses}
+	return &Health{ended: ended, Addresses: addresses}
 }
 
 // Ejected reports whether the endpoint is ejected.
@@ -28,7 +28,7 @@ func (r *Registry) Eject(h *Health, ejected bool) {
 		return
 	}
 	r.Pool.mu.Lock()
-	for _, address := range h.addresses {
+	for _, address := range h.Addresses {
 		if rec := r.record(address); rec != nil && rec.health.Load() == h {
 			rec.reportHealthLocked()
 		}

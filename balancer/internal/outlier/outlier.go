@@ -54,9 +54,20 @@ type endpoint struct {
 	multiplier int
 }
 
-// New returns a Detector without endpoints for the cluster that env is for.
-func New(env *tree.Env) *Detector {
-	return &Detector{env: env}
+// New returns a Detector for the cluster that env is for, which knows what the one before it, if that is not nil, has ejected.
+func New(env *tree.Env, before *Detector) *Detector {
+	d := &Detector{env: env, byKey: make(map[string]*endpoint)}
+	if before == nil {
+		return d
+	}
+	d.started = before.started
+	for key, e := range before.byKey {
+		one := &endpoint{detector: d, key: key, ejectedAt: e.ejectedAt, ejectedBy: e.ejectedBy, jitter: e.jitter, multiplier: e.multiplier}
+		one.Health = conns.NewHealth(one.ended, e.Addresses...)
+		env.Endpoints.Eject(one.Health, e.Ejected())
+		d.byKey[key] = one
+	}
+	return d
 }
 
 // Update sets the configuration, nil for none, and the endpoints of the cluster. used has the conns.Key of

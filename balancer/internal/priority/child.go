@@ -84,11 +84,13 @@ func (c *child[C]) stopFailover() {
 	c.failover = nil
 }
 
-// deactivate has the child destroyed after RetentionTime, unless it is needed again.
-func (p *Policy[C]) deactivate(c *child[C]) {
-	if c.retention == nil {
-		c.deactivated = time.Now()
-		c.retention = p.env.Loop.After(RetentionTime, func() { p.destroy(c) })
+// deactivateFrom has the children of the entries from the first on destroyed after RetentionTime, unless they are needed again.
+func (p *Policy[C]) deactivateFrom(first int) {
+	for _, c := range p.order[first:] {
+		if c != nil && c.retention == nil {
+			c.deactivated = time.Now()
+			c.retention = p.env.Loop.After(RetentionTime, func() { p.destroy(c) })
+		}
 	}
 }
 

@@ -159,11 +159,3 @@ func (p *Policy[C]) lastResort() *child[C] {
 	}
 	return c
 }
-
-func (p *Policy[C]) deactivateFrom(first int) {
-	for _, c := range p.order[first:] {
-		if c != nil {
-			p.deactivate(c)
-		}
-	}
-}
