@@ -2,7 +2,6 @@ package configselector
 
 import (
 	"cmp"
-	"encoding/binary"
 	"reflect"
 
 	"google.golang.org/grpc/codes"
@@ -18,13 +17,12 @@ import (
 var logger = boundlog.Component("dynxds")
 
 // chains builds the filter chains of one virtual host, with overrides applied (gRFC A39,
-// "Filter Config Overrides"). Routes with equal overrides share a chain.
+// "Filter Config Overrides"). Routes with equal overrides share the interceptors.
 type chains struct {
 	ch        *Channel
 	entries   []httpfilter.Instance
 	instances []*filterchain.Instance
 	built     map[builtOf]interceptor
-	known     map[string]*filterchain.Chain // by the numbers of their interceptors
 }
 
 // builtOf is what an interceptor is built of: an entry, and the key of an override, nil without one.
@@ -33,34 +31,21 @@ type builtOf struct {
 	override any
 }
 
-// interceptor is that of an entry under an override. number identifies it.
+// interceptor is that of an entry under an override.
 type interceptor struct {
-	number   uint64
-	instance *filterchain.Instance
-	impl     httpfilter.Interceptor // nil: left out
-	err      error
+	impl httpfilter.Interceptor // nil: left out
+	err  error
 }
 
 // build returns the chain under overrides, the most specific ones first.
 func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain {
-	var key []byte
-	all := make([]interceptor, 0, len(c.entries))
-	for i := range c.entries {
-		if c.instances[i] == nil {
-			continue
-		}
-		one := c.interceptor(i, levels)
-		all = append(all, one)
-		key = binary.AppendUvarint(key, one.number)
-	}
-	chain, ok := c.known[string(key)]
-	if !ok {
-		chain = new(filterchain.Chain)
-		for _, one := range all {
+	chain := new(filterchain.Chain)
+	for i, in := range c.instances {
+		if in != nil {
+			one := c.interceptor(i, levels)
 			chain.Err = cmp.Or(chain.Err, one.err)
-			chain.Add(one.instance, one.impl)
+			chain.Add(in, one.impl)
 		}
-		c.known[string(key)] = chain
 	}
 	return chain
 }
@@ -74,7 +59,7 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	if one, ok := c.built[of]; ok {
 		return one
 	}
-	one := interceptor{number: uint64(len(c.built)), instance: c.instances[i]}
+	var one interceptor
 	if _, out := key.(disabled); !out {
 		one.impl, one.err = c.instances[i].ClientInterceptor(c.entries[i].Config, override)
 		if one.err != nil {

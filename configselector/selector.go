@@ -76,7 +76,7 @@ func (s *Selector) buildChains() {
 	vh := s.routes.VirtualHost
 	chains := &chains{
 		ch: s.ch, entries: s.listener.Filters, instances: s.ch.use(s.listener.Filters),
-		built: map[builtOf]interceptor{}, known: map[string]*filterchain.Chain{},
+		built: map[builtOf]interceptor{},
 	}
 	s.base = chains.build(vh.Overrides)
 	if s.base.Passes() && len(s.listener.Filters) <= 1 {
