@@ -141,7 +141,11 @@ func (d *Decision) Hash() uint64 {
 	if hash := d.hash.Load(); hash != 0 {
 		return hash
 	}
-	hash, ok := d.policyHash()
+	var hash uint64
+	ok := false
+	if d.Extra != nil && d.Extra.RPC != nil {
+		hash, ok = d.Extra.RPC.Hash()
+	}
 	if !ok {
 		hash = rand.Uint64()
 	}
@@ -149,13 +153,6 @@ func (d *Decision) Hash() uint64 {
 		return d.hash.Load() // Another pick was first.
 	}
 	return hash
-}
-
-func (d *Decision) policyHash() (hash uint64, ok bool) {
-	if d.Extra == nil || d.Extra.RPC == nil {
-		return 0, false
-	}
-	return d.Extra.RPC.Hash()
 }
 
 // Fail is called by a picker that has no endpoint for the RPC, with the reason. An RPC that

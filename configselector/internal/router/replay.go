@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
@@ -42,11 +43,14 @@ type replay struct {
 	closed    bool      // CloseSend was called
 	complete  bool      // the application sends no more messages
 	retry     retrier
-	latest    *attempt      // the last that has begun, or is about to begin
-	failed    *attempt      // the last that failed
-	refused   *attempt      // the attempt, the last, that the picker refused
-	winner    *attempt      // the attempt that is the RPC; nil: not decided
-	decided   chan struct{} // closed when there is a winner; nil unless the policy hedges
+	latest    *attempt // the last that has begun, or is about to begin
+	failed    *attempt // the last that failed
+	refused   *attempt // the attempt, the last, that the picker refused
+	winner    *attempt // the attempt that is the RPC; nil: not decided
+
+	// waits is done when an attempt is not waited for any more: with the RPC or, if the policy hedges, by decided.
+	waits   context.Context
+	decided context.CancelFunc
 
 	buffer []grpcbridge.Encoded // messages sent, a unary one for the second attempt; nil once the RPC is decided
 	codec  grpcbridge.RawCodec
@@ -57,9 +61,9 @@ type replay struct {
 // begin begins the first attempt of r, which is prepared.
 func (p *replay) begin(r *request, retry retrier) {
 	p.request, p.opts, p.retry, p.hedges = r, r.opts, retry, retry.hedges()
-	p.changed.L = &p.mu
+	p.changed.L, p.waits = &p.mu, &r.decision
 	if p.hedges {
-		p.decided = make(chan struct{})
+		p.waits, p.decided = context.WithCancel(&r.decision)
 		p.asked = p.opts
 		p.opts = p.asked.without(nil, writes) // Concurrent attempts would write to the same variables.
 	}
@@ -191,12 +195,12 @@ func (p *replay) launchLocked(cause error, trailer metadata.MD) (a *attempt) {
 	}
 	begin, idle := time.Now(), !p.runs()
 	p.mu.Unlock()
-	ended := p.retry.wait(&p.request.decision, p.decided)
+	_ = retries.Wait(p.waits, p.retry.delay)
 	p.mu.Lock()
 	if idle {
 		p.retry.waited += time.Since(begin)
 	}
-	if p.winner == nil && ended == nil {
+	if p.winner == nil && p.waits.Err() == nil {
 		a = &attempt{number: p.retry.made, earlier: p.latest, count: rpctrace.Resending(p.request.extra.Trace)}
 		p.add(a)
 		p.openLocked(a)
@@ -267,7 +271,7 @@ func (p *replay) decideLocked(a *attempt) {
 	p.winner, p.buffer = a, nil
 	a.decision.Won()
 	if p.hedges {
-		close(p.decided)
+		p.decided()
 		for b := p.latest; b != nil; b = b.earlier {
 			if b != a {
 				b.finish(b.timer.error(codes.Canceled, "was given up for another one"))

@@ -179,21 +179,6 @@ func (r *retrier) backoff() time.Duration {
 	return time.Duration(float64(backoff) * (0.8 + 0.4*rand.Float64()))
 }
 
-// wait returns nil when it is time for the next attempt or the RPC is decided, or the status if the RPC ends
-// before.
-func (r *retrier) wait(d *decision.Decision, decided <-chan struct{}) error {
-	t := time.NewTimer(r.delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-decided:
-		return nil
-	case <-d.Done():
-		return status.FromContextError(d.Err()).Err()
-	}
-}
-
 // notRetried returns the status of an RPC whose last attempt ended with err, and whose retry the
 // picker has refused.
 func notRetried(err, refused error) error {
