@@ -29,9 +29,6 @@ func (p *Pool) mayStartLocked(c *Conn) bool {
 		p.startLocked(l)
 		return true
 	}
-	if s.waiting == nil {
-		s.waiting = make(map[string][]*Conn)
-	}
 	cluster := c.registry.Cluster
 	queue := s.waiting[cluster]
 	if len(queue) == 0 {

@@ -89,7 +89,7 @@ type key struct {
 // NewPool returns a Pool that opens connections on cc. After the last use they linger for the
 // given time. post runs functions soon, one at a time and without waiting for them.
 func NewPool(cc balancer.ClientConn, post func(func()), linger time.Duration) *Pool {
-	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link)}
+	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link), starts: starts{waiting: make(map[string][]*Conn)}}
 }
 
 // link is one SubConn of gRPC's, which may have several users, one after the other. It is in use, then lingers, and is

@@ -46,6 +46,8 @@ type Member struct {
 	// Requested is for pickers: the one that asks for a connection sets it, until that has been
 	// dealt with.
 	Requested atomic.Bool
+	// Data is the policy's own, nil at first.
+	Data any
 
 	set      *Set
 	endpoint xdsresource.Endpoint

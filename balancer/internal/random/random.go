@@ -28,9 +28,8 @@ type Policy struct {
 	// configured says that the policy has a configuration.
 	configured bool
 
-	set       *perendpoint.Set
-	config    xdsresource.SlowStart
-	endpoints map[*perendpoint.Member]*endpoint // nil after Close
+	set    *perendpoint.Set // each Member has an *endpoint
+	config xdsresource.SlowStart
 	// ready and failed have the endpoints in these states.
 	ready, failed *group
 	state         balancer.State
@@ -57,7 +56,7 @@ type endpoint struct {
 
 // New returns a Policy for RANDOM, which needs an Update before anything else is called. It has no configuration.
 func New(env *tree.Env, changed func()) *Policy {
-	p := &Policy{env: env, changed: changed, endpoints: make(map[*perendpoint.Member]*endpoint)}
+	p := &Policy{env: env, changed: changed}
 	p.set = perendpoint.New(env, p.memberChanged)
 	return p
 }
@@ -75,18 +74,17 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 		p.config = perendpoint.Config(xdsresource.ParseSlowStart, config)
 	}
 	p.set.Update(endpoints)
-	members, before := p.set.Members(), p.endpoints
-	p.endpoints = make(map[*perendpoint.Member]*endpoint, len(members))
+	members := p.set.Members()
 	p.ready, p.failed = newGroup(connectivity.Ready, len(members)), newGroup(connectivity.TransientFailure, len(members))
 	for _, m := range members {
-		e := before[m]
+		e, _ := m.Data.(*endpoint)
 		if e == nil {
 			e = &endpoint{Member: m}
 			e.done = func(balancer.DoneInfo) { e.inFlight.Add(-1) }
+			m.Data = e
 		}
 		e.group = nil
 		e.permille.Store(p.config.Permille(p.config.Window))
-		p.endpoints[m] = e
 		p.observe(e)
 	}
 	p.refresh()
@@ -100,13 +98,12 @@ func (p *Policy) ExitIdle() {}
 func (p *Policy) Close() {
 	p.timer.Stop()
 	p.set.Close()
-	p.endpoints = nil
 }
 
 // memberChanged has the state computed once for all events that are waiting for the loop.
 func (p *Policy) memberChanged(m *perendpoint.Member) {
-	e := p.endpoints[m]
-	if e == nil {
+	e, _ := m.Data.(*endpoint)
+	if e == nil || m.Index() < 0 {
 		return // It is not in use yet, or no longer.
 	}
 	p.observe(e)
@@ -116,7 +113,7 @@ func (p *Policy) memberChanged(m *perendpoint.Member) {
 	p.pending = true
 	p.env.Loop.Post(func() {
 		p.pending = false
-		if p.endpoints != nil {
+		if len(p.set.Members()) > 0 { // Otherwise it is closed.
 			p.refresh()
 			p.changed()
 		}
@@ -157,7 +154,7 @@ func (p *Policy) refresh() {
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: leastRequest{p.ready, int(p.config.ChoiceCount)}}
 	case p.ready.size() > 0:
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: p.ready}
-	case p.failed.size() == len(p.endpoints):
+	case p.failed.size() == len(p.set.Members()):
 		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: p.failed}
 	default:
 		p.state = tree.Waiting(connectivity.Connecting)
