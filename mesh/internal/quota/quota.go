@@ -50,7 +50,7 @@ type Share struct {
 func (s *Share) Held() int64 { return s.held.Load() }
 
 // Take adds n to the amount that the peer holds. If the peer's share or the limit of the process does not
-// allow that, Take changes nothing and returns an [*Exceeded].
+// allow that, Take changes nothing and returns an error that says which.
 func (s *Share) Take(n int64) error {
 	s.Add(n)
 	if err := s.check(s.held.Load(), s.quota.used.Load()); err != nil {
@@ -75,11 +75,11 @@ func (s *Share) check(held, used int64) error {
 	q := s.quota
 	switch free := q.limit - used; {
 	case free < 0:
-		return &Exceeded{What: q.what, Limit: q.limit}
+		return fmt.Errorf("too many %s: all peers together may have %d", q.what, q.limit)
 	case held > q.share:
-		return &Exceeded{What: q.what, Limit: q.share, Peer: true}
+		return fmt.Errorf("too many %s: one peer may have %d", q.what, q.share)
 	case float64(held)*float64(q.limit-q.share) > float64(free)*float64(q.share): // the halves of an odd limit differ
-		return &Exceeded{What: q.what, Limit: q.limit, Peer: true, Free: free}
+		return fmt.Errorf("too many %s for one peer: only %d of %d are left for all", q.what, free, q.limit)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func NewShares[Peer comparable](what string, limit int64) *Shares[Peer] {
 // Used returns the amount that all peers hold.
 func (s *Shares[Peer]) Used() int64 { return s.quota.Used() }
 
-// Take adds one to what a peer holds, or returns an [*Exceeded].
+// Take adds one to what a peer holds, or returns the error of [Share.Take].
 func (s *Shares[Peer]) Take(peer Peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,27 +130,4 @@ func (s *Shares[Peer]) Give(peer Peer) {
 	if share.Give(1); share.Held() == 0 {
 		delete(s.of, peer)
 	}
-}
-
-// Exceeded is the error of an amount that a Quota refuses.
-type Exceeded struct {
-	// What is the amount's plural, such as "streams".
-	What string
-	// Limit is the limit that was reached.
-	Limit int64
-	// Peer says that the limit is that of one peer. Otherwise it is that of the process.
-	Peer bool
-	// Free is set if the share of one peer has shrunk, as all together have nearly reached Limit: it is
-	// what would be left.
-	Free int64
-}
-
-func (e *Exceeded) Error() string {
-	switch {
-	case e.Free > 0:
-		return fmt.Sprintf("too many %s for one peer: only %d of %d are left for all", e.What, e.Free, e.Limit)
-	case e.Peer:
-		return fmt.Sprintf("too many %s: one peer may have %d", e.What, e.Limit)
-	}
-	return fmt.Sprintf("too many %s: all peers together may have %d", e.What, e.Limit)
 }

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"errors"
 	"sync"
 	"testing"
 )
@@ -13,19 +12,18 @@ func TestQuota(t *testing.T) {
 	if err := a.Take(5); err != nil {
 		t.Fatal(err)
 	}
-	var exceeded *Exceeded
-	if err := a.Take(1); !errors.As(err, &exceeded) || !exceeded.Peer || exceeded.Limit != 5 {
-		t.Errorf("a peer beyond its share: %v", err)
+	refused := func(s *Share, n int64, want string) {
+		t.Helper()
+		if err := s.Take(n); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
-	if err := b.Take(3); !errors.As(err, &exceeded) || !exceeded.Peer || exceeded.Free != 2 {
-		t.Errorf("a peer with more than is left for others: %v", err)
-	}
+	refused(a, 1, "too many names: one peer may have 5")
+	refused(b, 3, "too many names for one peer: only 2 of 10 are left for all")
 	if err := b.Take(2); err != nil {
 		t.Errorf("a peer within both, after refusals: %v", err)
 	}
-	if err := c.Take(4); !errors.As(err, &exceeded) || exceeded.Peer || exceeded.Limit != 10 {
-		t.Errorf("a peer beyond the limit of all: %v", err)
-	}
+	refused(c, 4, "too many names: all peers together may have 10")
 	if q.Used() != 7 {
 		t.Errorf("used %d, want 7", q.Used())
 	}
