@@ -51,9 +51,9 @@ type Gate struct {
 type host struct {
 	name                   string
 	connections, receiving *quota.Share
-	// turn is full while one connection of the host may receive although the host has no room left: the others wait for
+	// turn is locked while one connection of the host may receive although the host has no room left: the others wait for
 	// it, so that not all of them wait for each other.
-	turn chan struct{}
+	turn sync.Mutex
 }
 
 // New returns a Gate without connections.
@@ -98,7 +98,7 @@ func (g *Gate) admit(from net.Addr) (*host, error) {
 	defer g.mu.Unlock()
 	h := g.hosts[name]
 	if h == nil {
-		h = &host{name, g.connections.Share(), g.receiving.Share(), make(chan struct{}, 1)}
+		h = &host{name: name, connections: g.connections.Share(), receiving: g.receiving.Share()}
 	}
 	if err := h.connections.Take(1); err != nil {
 		return nil, err

@@ -7,79 +7,55 @@ const (
 	prefaceSize = 24
 	headerSize  = 9
 
-	frameData, frameHeaders, frameReset = 0, 1, 3
+	frameData, frameHeaders, frameReset, frameSettings = 0, 1, 3, 4
 
 	flagEndStream, flagPadded = 0x1, 0x8
 )
 
 // frames follows the frames of one direction of a connection.
 type frames struct {
-	// on is called when a frame begins, and data with each part of the payload of a DATA frame, without padding.
-	on   func(kind, flags byte, stream uint32)
-	data func(stream uint32, part []byte)
-	// end is called when the payload of a frame is over, for a frame that ends the stream.
+	// on is called with each part of a frame, at first with none, of a DATA frame without padding. end is called when a frame is over that ends its stream.
+	on  func(kind byte, stream uint32, part []byte)
 	end func(stream uint32)
 
-	// skip is how many bytes follow that are neither of a header nor DATA.
-	skip   int
 	header [headerSize]byte
-	have   int
-	// What follows is of the present DATA frame: how many bytes of DATA there are still, and whether the length of its padding comes first.
-	rest   int
+	// have is how much there is of the header, and rest how much of the payload is to come, of which the last bytes are padding.
+	have, rest, padding int
+	// padded is set while the length of the padding, the first byte of the payload, is to come.
 	padded bool
 }
 
-// kind, flags and stream return the parts of the present header.
-func (f *frames) kind() byte     { return f.header[3] }
-func (f *frames) flags() byte    { return f.header[4] }
-func (f *frames) stream() uint32 { return binary.BigEndian.Uint32(f.header[5:]) &^ (1 << 31) }
+// afterPreface skips the client's preface.
+func (f *frames) afterPreface() {
+	f.have, f.rest, f.header[3] = headerSize, prefaceSize, frameSettings
+}
 
 // follow goes on with the next bytes, whatever their boundaries.
 func (f *frames) follow(b []byte) {
 	for len(b) > 0 {
-		switch {
-		case f.padded:
-			f.padded = false
-			padding := min(int(b[0]), f.rest-1)
-			f.rest, f.skip = f.rest-1-padding, padding
-			b = b[1:]
-			f.over()
-		case f.rest > 0:
-			n := min(f.rest, len(b))
-			f.data(f.stream(), b[:n])
-			f.rest, b = f.rest-n, b[n:]
-			f.over()
-		case f.skip > 0:
-			n := min(f.skip, len(b))
-			f.skip, b = f.skip-n, b[n:]
-		default:
+		var part []byte
+		if f.have < headerSize {
 			n := copy(f.header[f.have:], b)
-			f.have, b = f.have+n, b[n:]
-			f.begin()
+			if f.have, b = f.have+n, b[n:]; f.have < headerSize {
+				return
+			}
+			f.rest = int(binary.BigEndian.Uint32(f.header[:]) >> 8)
+			f.padded, f.padding = f.header[3] == frameData && f.header[4]&flagPadded != 0, 0
+		} else {
+			part = b[:min(f.rest, len(b))]
+			f.rest, b = f.rest-len(part), b[len(part):]
+			if f.padded {
+				f.padded, f.padding, part = false, int(part[0]), part[1:]
+			}
+			part = part[:max(0, min(len(part), len(part)+f.rest-f.padding))]
 		}
-	}
-}
-
-// begin begins a frame if its header is there.
-func (f *frames) begin() {
-	if f.have < headerSize {
-		return
-	}
-	f.have = 0
-	size := int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
-	f.on(f.kind(), f.flags(), f.stream())
-	if f.kind() != frameData {
-		f.skip = size
-	} else {
-		f.rest, f.padded = size, size > 0 && f.flags()&flagPadded != 0
-	}
-	f.over()
-}
-
-// over ends the stream of the present frame if nothing follows that is of interest.
-func (f *frames) over() {
-	ends := f.kind() == frameReset || f.kind() <= frameHeaders && f.flags()&flagEndStream != 0
-	if ends && f.rest == 0 && !f.padded {
-		f.end(f.stream())
+		kind, flags, stream := f.header[3], f.header[4], binary.BigEndian.Uint32(f.header[5:])&^(1<<31)
+		f.on(kind, stream, part)
+		if f.rest > 0 {
+			continue
+		}
+		if f.have = 0; kind == frameReset || kind <= frameHeaders && flags&flagEndStream != 0 {
+			f.end(stream)
+		}
 	}
 }

@@ -47,8 +47,9 @@ func (m *message) size() int64 {
 
 func newReceiver(c net.Conn, gate *Gate, h *host) *receiver {
 	r := &receiver{Conn: c, gate: gate, host: h, done: make(chan struct{}), messages: map[uint32]*message{}}
-	r.in = frames{on: r.opened, data: r.arrived, end: r.ended, skip: prefaceSize}
-	r.out = frames{on: func(byte, byte, uint32) {}, data: func(uint32, []byte) {}, end: r.ended}
+	r.in = frames{on: r.arrived, end: r.ended}
+	r.in.afterPreface()
+	r.out = frames{on: func(byte, uint32, []byte) {}, end: r.ended}
 	return r
 }
 
@@ -57,31 +58,23 @@ func (r *receiver) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := r.Conn.Read(p)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.in.follow(p[:n])
-		r.count()
-	}
+	r.follow(&r.in, p[:n])
 	return n, err
 }
 
 func (r *receiver) Write(p []byte) (int, error) {
 	n, err := r.Conn.Write(p)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.out.follow(p[:n])
-		r.count()
-	}
+	r.follow(&r.out, p[:n])
 	return n, err
 }
 
-// opened adds a stream that the client opens. HEADERS of a stream that is there are its trailers.
-func (r *receiver) opened(kind, flags byte, stream uint32) {
-	if kind == frameHeaders && stream > r.lastID {
-		r.lastID = stream
-		r.messages[stream] = new(message)
+// follow follows bytes of one direction.
+func (r *receiver) follow(f *frames, b []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		f.follow(b)
+		r.count()
 	}
 }
 
@@ -92,9 +85,14 @@ func (r *receiver) ended(stream uint32) {
 	}
 }
 
-func (r *receiver) arrived(stream uint32, part []byte) {
+// arrived adds a stream that the client opens (HEADERS of a stream that is there are its trailers), and what has arrived of its messages.
+func (r *receiver) arrived(kind byte, stream uint32, part []byte) {
+	if kind == frameHeaders && stream > r.lastID {
+		r.lastID = stream
+		r.messages[stream] = new(message)
+	}
 	m := r.messages[stream]
-	if m == nil {
+	if kind != frameData || m == nil {
 		return // gRPC drops it, too
 	}
 	for len(part) > 0 {
@@ -120,7 +118,7 @@ func (r *receiver) count() {
 	r.counted = r.held
 	if r.held == 0 && r.hasTurn {
 		r.hasTurn = false
-		<-r.host.turn
+		r.host.turn.Unlock()
 	}
 	if r.held > 0 && r.slow == nil {
 		r.slow = time.AfterFunc(r.gate.opts.MessageTime, r.check)
@@ -159,12 +157,13 @@ func (r *receiver) refuse(why error) {
 func (r *receiver) await() error {
 	for {
 		r.mu.Lock()
-		held, hasTurn := r.held, r.hasTurn
-		r.mu.Unlock()
 		var err error
-		if held > 0 {
+		if r.held > 0 {
 			err = r.host.receiving.Check(0)
 		}
+		r.hasTurn = r.hasTurn || err != nil && r.host.turn.TryLock()
+		held, hasTurn := r.held, r.hasTurn
+		r.mu.Unlock()
 		switch {
 		case err == nil || hasTurn && held <= int64(r.gate.opts.MessageBytes+prefixSize):
 			return nil
@@ -173,15 +172,7 @@ func (r *receiver) await() error {
 			return net.ErrClosed
 		}
 		select {
-		case r.host.turn <- struct{}{}:
-			r.mu.Lock()
-			if r.closed || r.held == 0 { // its messages have ended meanwhile: the turn is for others
-				<-r.host.turn
-			} else {
-				r.hasTurn = true
-			}
-			r.mu.Unlock()
-		case <-time.After(100 * time.Millisecond): // there may be room: who leaves it does not know who waits
+		case <-time.After(100 * time.Millisecond): // who leaves room, or ends its turn, does not know who waits
 		case <-r.done:
 			return net.ErrClosed
 		}
