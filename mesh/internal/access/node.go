@@ -16,55 +16,41 @@ type requirement struct {
 	want       pattern
 }
 
-// get returns the text of a node. present is whether there is a value, which in metadata may be no text.
-func (r *requirement) get(node *corepb.Node) (text string, present, isText bool) {
-	switch r.field {
-	case "id":
-		return node.GetId(), node.GetId() != "", true
-	case "cluster":
-		return node.GetCluster(), node.GetCluster() != "", true
-	default:
-		value, present := node.GetMetadata().GetFields()[r.key]
-		_, isText := value.GetKind().(*structpb.Value_StringValue)
-		return value.GetStringValue(), present, isText
-	}
-}
-
-func (r *requirement) set(node *corepb.Node, text string) {
-	switch r.field {
-	case "id":
-		node.Id = text
-	case "cluster":
-		node.Cluster = text
-	default:
-		if node.Metadata == nil {
-			node.Metadata = new(structpb.Struct)
-		}
-		if node.Metadata.Fields == nil {
-			node.Metadata.Fields = map[string]*structpb.Value{}
-		}
-		node.Metadata.Fields[r.key] = structpb.NewStringValue(text)
-	}
-}
-
-// check returns what the text of a node has to be, and whether the node lacks it so that it is filled in, as a text without "*" may be; or
-// PERMISSION_DENIED if it is another one.
-func (r *requirement) check(node *corepb.Node, values map[string]string) (want string, lacks bool, err error) {
+// complete checks the text of a node. One that the node lacks is filled in, as a text without "*" may be. It returns PERMISSION_DENIED if the node
+// has another one.
+func (r *requirement) complete(node *corepb.Node, values map[string]string) error {
 	name := "node." + r.field
 	if r.field == "metadata" {
 		name += "." + r.key
 	}
-	if want, err = r.want.fill(values); err != nil {
-		return "", false, status.Errorf(codes.PermissionDenied, "%s: by this client's certificate, %v", name, err)
+	want, err := r.want.fill(values)
+	if err != nil {
+		return status.Errorf(codes.PermissionDenied, "%s: by this client's certificate, %v", name, err)
 	}
-	got, present, isText := r.get(node)
-	if lacks = !present && r.want.wild == ""; lacks || isText && r.want.accepts(got, want) {
-		return want, lacks, nil
+	field := map[string]*string{"id": &node.Id, "cluster": &node.Cluster}[r.field]
+	value, present := node.GetMetadata().GetFields()[r.key]
+	if field != nil {
+		value, present = structpb.NewStringValue(*field), *field != ""
 	}
-	if r.want.wild != "" {
+	_, isText := value.GetKind().(*structpb.Value_StringValue)
+	got := value.GetStringValue()
+	switch {
+	case !present && r.want.wild == "":
+		if field != nil {
+			*field = want
+			return nil
+		}
+		if node.GetMetadata().GetFields() == nil {
+			node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		}
+		node.Metadata.Fields[r.key] = structpb.NewStringValue(want)
+		return nil
+	case isText && r.want.accepts(got, want):
+		return nil
+	case r.want.wild != "":
 		want += "*"
 	}
-	return "", false, status.Errorf(codes.PermissionDenied,
+	return status.Errorf(codes.PermissionDenied,
 		"%s is %q, and by its certificate this client is %q there: correct the node in its bootstrap, or the access rules of the xDS server (--access)",
 		name, bounds.Text(got, bounds.ErrorText), bounds.Text(want, bounds.ErrorText))
 }

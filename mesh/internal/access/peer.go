@@ -25,21 +25,21 @@ func Peer(p *peer.Peer) string {
 }
 
 func identity(p *peer.Peer) string {
-	cert := verified(p)
-	switch {
+	switch cert := verified(p); {
 	case cert == nil:
-		return ""
 	case len(cert.URIs) > 0:
 		return cert.URIs[0].String()
 	case len(cert.DNSNames) > 0:
 		return cert.DNSNames[0]
-	default:
-		return ""
 	}
+	return ""
 }
 
-// verified returns a client's verified certificate, or nil.
+// verified returns the verified certificate of a client, or nil. p may be nil.
 func verified(p *peer.Peer) *x509.Certificate {
+	if p == nil {
+		return nil
+	}
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok || len(info.State.VerifiedChains) == 0 {
 		return nil

@@ -54,7 +54,8 @@ func (r Rules) Grant(ctx context.Context, node *corepb.Node) (Grant, *corepb.Nod
 	if r.IsZero() {
 		return Grant{everything: true}, node, nil
 	}
-	id, ok := spiffeID(ctx)
+	from, _ := peer.FromContext(ctx)
+	id, ok := SPIFFEID(from)
 	if !ok {
 		return Grant{}, node, nil
 	}
@@ -83,20 +84,15 @@ func (r Rules) Grant(ctx context.Context, node *corepb.Node) (Grant, *corepb.Nod
 
 // admit returns the node with what it lacks, or PERMISSION_DENIED if the rule does not allow it.
 func (r *rule) admit(node *corepb.Node, values map[string]string) (*corepb.Node, error) {
-	is := node
+	if len(r.node) == 0 {
+		return node, nil
+	}
+	is := &corepb.Node{}
+	proto.Merge(is, node)
 	for i := range r.node {
-		want, lacks, err := r.node[i].check(node, values)
-		switch {
-		case err != nil:
+		if err := r.node[i].complete(is, values); err != nil {
 			return nil, err
-		case !lacks:
-			continue
-		case is == node && node != nil:
-			is = proto.CloneOf(node)
-		case is == nil:
-			is = &corepb.Node{}
 		}
-		r.node[i].set(is, want)
 	}
 	return is, nil
 }
@@ -106,23 +102,16 @@ func (g Grant) Everything() bool { return g.everything }
 
 // Check returns PERMISSION_DENIED if the client may not have a name, in canonical form.
 func (g Grant) Check(name string) error {
-	if g.everything || slices.ContainsFunc(g.rules, func(r *rule) bool { return r.covers(name) }) {
+	covers := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	if g.everything || slices.ContainsFunc(g.rules, func(r *rule) bool { return slices.ContainsFunc(r.names, covers) }) {
 		return nil
 	}
 	return status.Errorf(codes.PermissionDenied, "the xDS server does not let this client subscribe to %q: see its access rules (--access)", name)
 }
 
-func (r *rule) covers(name string) bool {
-	return slices.ContainsFunc(r.names, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-}
-
-// spiffeID returns the SPIFFE ID of a client's verified certificate. As SPIFFE has it, a certificate with several URIs, or with rights of
+// SPIFFEID returns the SPIFFE ID of a client's verified certificate. As SPIFFE has it, a certificate with several URIs, or with rights of
 // a CA, has none.
-func spiffeID(ctx context.Context) (id spiffeid.ID, ok bool) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return id, false
-	}
+func SPIFFEID(p *peer.Peer) (id spiffeid.ID, ok bool) {
 	cert := verified(p)
 	if cert == nil {
 		return id, false

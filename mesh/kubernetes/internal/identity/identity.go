@@ -11,7 +11,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -19,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
-	"github.com/dynxds/dynxds/internal/peercert"
+	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
@@ -93,15 +92,8 @@ func (v Verifier) identity(ctx context.Context) (*Identity, error) {
 // ofCertificate returns who a client is by the SPIFFE ID of its verified certificate, as Istio and SPIRE write them:
 // spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT. nil: it has none.
 func ofCertificate(p *peer.Peer) *Identity {
-	if p == nil {
-		return nil
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 {
-		return nil
-	}
-	id, err := peercert.SPIFFEID(info.State.VerifiedChains[0][0])
-	if err != nil {
+	id, ok := access.SPIFFEID(p)
+	if !ok {
 		return nil
 	}
 	if parts := strings.Split(id.Path(), "/"); len(parts) == 5 && parts[1] == "ns" && parts[3] == "sa" { // no part of a path is empty
@@ -116,27 +108,22 @@ func (v Verifier) is(id *Identity, node *corepb.Node) (*corepb.Node, error) {
 		meshpolicy.NamespaceTag: id.Namespace, AccountTag: id.Account, meshpolicy.ServiceKey: id.Account + "." + id.Namespace,
 		PodTag: id.Pod, meshpolicy.NodeTag: id.Node, meshpolicy.ZoneTag: v.ZoneOf(id.Node),
 	}
-	claims := node.GetMetadata().GetFields()
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		claim, claimed := claims[key]
-		if !claimed {
-			continue
+		claim, claimed := node.GetMetadata().GetFields()[key]
+		_, isText := claim.GetKind().(*structpb.Value_StringValue)
+		known := fmt.Sprintf("%q", tags[key])
+		if tags[key] == "" {
+			if key == meshpolicy.ZoneTag || key == meshpolicy.NodeTag {
+				continue // Where a client is, is no secret to tell it, but it decides nothing unless it is verified.
+			}
+			known = "not known"
 		}
-		text, isText := claim.GetKind().(*structpb.Value_StringValue)
-		switch {
-		case tags[key] == "" && key != meshpolicy.ZoneTag && key != meshpolicy.NodeTag:
-			return nil, errContradiction(key, claim.GetStringValue(), "not known by its token or certificate")
-		case tags[key] == "":
-			// Where a client is, is no secret to tell it, but it decides nothing unless it is verified.
-		case !isText || text.StringValue != tags[key]:
-			return nil, errContradiction(key, claim.GetStringValue(), fmt.Sprintf("%q by its token or certificate", tags[key]))
+		if text := claim.GetStringValue(); claimed && (tags[key] == "" || !isText || text != tags[key]) {
+			return nil, status.Errorf(codes.PermissionDenied, "node.metadata.%s is %q, and %s by its token or certificate: correct the node in the client's bootstrap",
+				key, bounds.Text(text, bounds.ErrorText), known)
 		}
 	}
 	return withTags(node, tags), nil
-}
-
-func errContradiction(key, claim, known string) error {
-	return status.Errorf(codes.PermissionDenied, "node.metadata.%s is %q, and %s: correct the node in the client's bootstrap", key, bounds.Text(claim, bounds.ErrorText), known)
 }
 
 // located adds to a node that nobody verified the zone that follows from its claims.
