@@ -3,9 +3,6 @@ package controlplane
 import (
 	"sync"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/internal/quota"
 )
@@ -72,12 +69,4 @@ func newQuotas(maxStreams int, onRefused func(limit string)) *quotas {
 // set sets a limit, before there are streams.
 func (q *quotas) set(of kind, limit int64) {
 	q.of[of] = quota.New(limitsOfAll[of].plural, limit)
-}
-
-// refused counts a refusal, and returns the status for the client.
-func (q *quotas) refused(of kind, err error) error {
-	if q.onRefused != nil {
-		q.onRefused(limitsOfAll[of].name)
-	}
-	return status.Errorf(codes.ResourceExhausted, "the xDS server has %v: use another server, or %s", err, limitsOfAll[of].remedy)
 }

@@ -125,7 +125,7 @@ func (u *streamUsage) take(of kind, n int64) error {
 	if err == nil || err == errClosed {
 		return err
 	}
-	return u.quotas.refused(of, err)
+	return u.exceeded(of, err)
 }
 
 // try is take for who comes again: a refusal is not counted.
@@ -158,7 +158,7 @@ func (u *streamUsage) atMost(of kind, size int64) int64 { return min(size, u.quo
 // mayName returns RESOURCE_EXHAUSTED if the peer may not subscribe to another name.
 func (u *streamUsage) mayName(weight int64) error {
 	if err := u.peer.shares[ofNames].Check(weight); err != nil {
-		return u.quotas.refused(ofNames, err)
+		return u.exceeded(ofNames, err)
 	}
 	return nil
 }
@@ -189,7 +189,12 @@ func (u *streamUsage) tooManyNames(names int) error {
 		names, u.limits.names))
 }
 
-// refused counts a refusal for a limit of the stream.
+// exceeded is the refusal of more of a kind than a quota allows.
+func (u *streamUsage) exceeded(of kind, err error) error {
+	return u.refused(limitsOfAll[of].name, status.Errorf(codes.ResourceExhausted, "the xDS server has %v: use another server, or %s", err, limitsOfAll[of].remedy))
+}
+
+// refused counts the refusal for a limit.
 func (u *streamUsage) refused(limit string, err error) error {
 	if u.quotas.onRefused != nil {
 		u.quotas.onRefused(limit)
