@@ -128,12 +128,7 @@ func (s *Server) AmbiguousChoices() uint64 { return s.store.ambiguous.Load() }
 // Clients returns the present streams in the order they began. Each entry is consistent in
 // itself. The cost grows with all names of all streams; see [Server.Overview].
 func (s *Server) Clients() []ClientStatus {
-	streams := s.present()
-	clients := make([]ClientStatus, len(streams))
-	for i, st := range streams {
-		clients[i] = st.status(math.MaxInt)
-	}
-	return clients
+	return s.each(func(st *stream) ClientStatus { return st.status(math.MaxInt) })
 }
 
 // Client returns the status of one stream by its ClientStatus.ID, with all of its names. It reports false if the stream has ended.
@@ -150,11 +145,12 @@ func (s *Server) Client(id uint64) (ClientStatus, bool) {
 // Overview returns the present streams as Clients does, for people who watch them: with at most 20 of the names,
 // locators, sent resources, errors and kept resources of a type, whichever. A stream that has not changed since the last call costs
 // almost nothing; the errors of one whose names change meanwhile may be incomplete. The values are shared between callers, and must not be changed.
-func (s *Server) Overview() []ClientStatus {
-	streams := s.present()
-	clients := make([]ClientStatus, len(streams))
-	for i, st := range streams {
-		clients[i] = st.overview()
+func (s *Server) Overview() []ClientStatus { return s.each((*stream).overview) }
+
+func (s *Server) each(status func(*stream) ClientStatus) []ClientStatus {
+	clients := []ClientStatus{}
+	for _, st := range s.present() {
+		clients = append(clients, status(st))
 	}
 	return clients
 }
@@ -195,40 +191,32 @@ func (s *stream) overview() ClientStatus {
 
 // status returns the status, with at most so many elements of each list. Under the locks it only collects them.
 func (s *stream) status(most int) ClientStatus {
-	c := s.unsorted(most)
+	node, greeted := s.greeting()
+	c := ClientStatus{ID: s.id, Since: s.began, Protocol: s.protocol, Node: node}
+	if s.peer != nil {
+		c.Peer = s.peer.Addr
+	}
+	if !greeted {
+		return c // it may move to another store, and has no subscriptions; or it has ended
+	}
+	turn := &turns{locks: []sync.Locker{s.store.mu.RLocker(), &s.mu}, pace: s.store.pace}
+	turn.lock()
+	for _, typeURL := range slices.Sorted(maps.Keys(s.subs)) {
+		c.Types = append(c.Types, s.subs[typeURL].status(most, turn))
+	}
+	turn.unlock()
 	for i := range c.Types {
 		c.Types[i].sort()
 	}
 	return c
 }
 
-func (s *stream) unsorted(most int) ClientStatus {
-	c := ClientStatus{ID: s.id, Since: s.began, Protocol: s.protocol}
-	if s.peer != nil {
-		c.Peer = s.peer.Addr
-	}
-	s.mu.Lock()
-	phase := s.phase
-	c.Node = s.node
-	s.mu.Unlock()
-	if phase == 0 {
-		return c // it may move to another store, and has no subscriptions
-	}
-	turn := &turns{locks: []sync.Locker{s.store.mu.RLocker(), &s.mu}, pace: s.store.pace}
-	turn.lock()
-	defer turn.unlock()
-	for _, typeURL := range slices.Sorted(maps.Keys(s.subs)) {
-		c.Types = append(c.Types, s.subs[typeURL].status(most, turn))
-	}
-	return c
-}
-
+// status is called with Store.mu and stream.mu.
 func (sub *subscription) status(most int, turn *turns) TypeStatus {
 	d := sub.delivery
 	t := TypeStatus{
 		TypeURL:      sub.typeURL,
 		Wildcard:     sub.wildcard(),
-		Kept:         sub.keptNames(most),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		SentAt:       d.sentAt,
@@ -236,6 +224,12 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 		ACKedVersion: d.ackedVersion,
 		NACK:         d.nack,
 		Refusing:     d.refusing,
+	}
+	for tp, old := range sub.kept {
+		if len(t.Kept) >= most {
+			break
+		}
+		t.Kept = append(t.Kept, sub.spelling(tp, old))
 	}
 	sub.addNames(&t, most)
 	sub.addErrors(&t, most, turn)
@@ -308,15 +302,4 @@ func (t *TypeStatus) sort() {
 	})
 	slices.Sort(t.Kept)
 	t.Kept = slices.Compact(t.Kept)
-}
-
-// keptNames returns at most so many names of what is kept, as the client spells them. The caller holds Store.mu and stream.mu.
-func (sub *subscription) keptNames(most int) (names []string) {
-	for tp, old := range sub.kept {
-		if len(names) >= most {
-			break
-		}
-		names = append(names, sub.spelling(tp, old))
-	}
-	return names
 }
