@@ -53,15 +53,13 @@ type LoadReports struct {
 	close   context.CancelFunc
 	running sync.WaitGroup
 
-	mu     sync.Mutex
-	open   int
-	opened uint64
-	sums   map[loadKey]*loadSum
+	mu   sync.Mutex
+	sums map[loadKey]*loadSum
 	// bytes is about what the sums take in memory, with the numbers of RPCs in progress of the streams; limit is what they
 	// may take, and forgot when sums were last forgotten.
 	bytes, limit int
 	forgot       time.Time
-	// changed is closed, and replaced, after every report that has a cluster, and every begin and end of a stream.
+	// changed is closed, and replaced, after every report that has a cluster, and every end of a stream.
 	changed chan struct{}
 }
 
@@ -88,15 +86,8 @@ func (l *LoadReports) Close() {
 	l.running.Wait()
 }
 
-// Streams returns the number of present streams and of all streams so far.
-func (l *LoadReports) Streams() (open int, opened uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.open, l.opened
-}
-
 // Await waits until a Snapshot satisfies until, and returns it, or the context's error. until is
-// called at once, after every report that has a cluster, and after every begin and end of a stream, without locks.
+// called at once, after every report that has a cluster, and after every end of a stream, without locks.
 func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool) ([]ClusterLoad, error) {
 	for {
 		l.mu.Lock()
@@ -158,7 +149,7 @@ type loadStream struct {
 	ended      bool
 }
 
-// begin counts a stream. It returns nil if the reports are closed.
+// begin begins a stream. It returns nil if the reports are closed.
 func (l *LoadReports) begin() *loadStream {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,9 +157,6 @@ func (l *LoadReports) begin() *loadStream {
 		return nil
 	}
 	l.running.Add(1)
-	l.open++
-	l.opened++
-	l.wake()
 	return &loadStream{reports: l, over: make(chan error, 2), inProgress: make(map[*LocalityLoad]uint64)}
 }
 
@@ -179,7 +167,6 @@ func (st *loadStream) end() {
 		st.setInProgress(locality, 0)
 	}
 	st.ended = true
-	l.open--
 	l.wake()
 	l.mu.Unlock()
 	l.running.Done()

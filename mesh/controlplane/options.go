@@ -58,10 +58,6 @@ type Options struct {
 	// clients announce less than they support, and all accept bare resources.
 	WrapResources bool
 
-	// NoDelta refuses DeltaAggregatedResources with UNIMPLEMENTED, as a server that
-	// knows only SotW does.
-	NoDelta bool
-
 	// NotFoundErrors makes SotW streams report a subscribed name that does not exist, or
 	// no longer exists, by a resource error NOT_FOUND (xRFC TP3), so that clients need
 	// not wait for a timeout. It applies to names of every type, not to wildcard

@@ -17,9 +17,6 @@ import (
 // one after a restart.
 var errClosed = status.Error(codes.Unavailable, "the xDS server is shutting down")
 
-// errNoDelta makes clients fall back to SotW.
-var errNoDelta = status.Error(codes.Unimplemented, "the xDS server does not offer DeltaAggregatedResources; use StreamAggregatedResources")
-
 // Server is the Aggregated Discovery Service, and DPDS, over a [Store]. It is
 // safe for concurrent use.
 type Server struct {
@@ -102,9 +99,6 @@ func (s *Server) serveSotW(wire grpc.BidiStreamingServer[discoverypb.DiscoveryRe
 
 // serveDelta is serveSotW for delta.
 func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse], onlyType string) error {
-	if s.opts.NoDelta {
-		return errNoDelta
-	}
 	st, err := s.begin(wire.Context(), ProtocolDelta, onlyType)
 	if err != nil {
 		return err
