@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -89,8 +88,6 @@ type instance struct {
 	target string
 	// terminating is set for an endpoint that still serves, but is about to end.
 	terminating bool
-	// until is how long an endpoint is kept that no slice has any more, zero for others.
-	until time.Time
 }
 
 // instances returns the endpoints for a port of a Service, ordered by address, and what is wrong with those that are left out: the
@@ -138,7 +135,7 @@ func instances(s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev
 	return joinFamilies(unique(first), unique(second)), problems
 }
 
-// canonical returns an address in the form in which each has one, and whether clients can use it. The API accepts IPv4 addresses with
+// canonical returns an address in the form in which each has one, and whether it is one of its kind that clients can use. The API accepts IPv4 addresses with
 // zeros before numbers.
 func canonical(host string, kind discoveryv1.AddressType) (canonical string, ok bool) {
 	if kind == discoveryv1.AddressTypeFQDN {
@@ -148,26 +145,8 @@ func canonical(host string, kind discoveryv1.AddressType) (canonical string, ok 
 	if !ok {
 		return host, false
 	}
-	return ip.Unmap().String(), true
-}
-
-// distinct drops additional addresses that an endpoint has already: clients reject all endpoints if one address is there twice.
-func distinct(list []meshroute.Endpoint) []meshroute.Endpoint {
-	taken := make(map[string]bool, len(list))
-	for i := range list {
-		taken[list[i].Address] = true
-	}
-	for i := range list {
-		var additional []string
-		for _, address := range list[i].AdditionalAddresses {
-			if !taken[address] {
-				taken[address] = true
-				additional = append(additional, address)
-			}
-		}
-		list[i].AdditionalAddresses = additional
-	}
-	return list
+	ip = ip.Unmap()
+	return ip.String(), ip.Is4() == (kind == discoveryv1.AddressTypeIPv4) // an IPv6 address that is an IPv4 one would be there twice
 }
 
 // targetPort returns the number that a port of a Service has at the endpoints of a slice. Pods that have other numbers for the

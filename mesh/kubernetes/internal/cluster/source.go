@@ -173,9 +173,9 @@ func (s *Source) update(of named, now time.Time, renamed map[named]bool) (change
 		s.order = slices.Insert(s.order, at, of)
 	}
 	names := e.names
-	changed, again := e.update(of, object, s.slicesOf(of), s.opts.Domain, now)
-	if delete(s.again, of); !again.IsZero() {
-		s.again[of] = again
+	changed = e.update(of, object, s.slicesOf(of), s.opts.Domain, now)
+	if delete(s.again, of); !e.until.IsZero() {
+		s.again[of] = e.until
 	}
 	if object == nil {
 		delete(s.entries, of)
@@ -233,7 +233,9 @@ func (s *Source) AccessChanged() <-chan struct{} { return s.access }
 // Again is when Services are to be marked again.
 func (s *Source) Again() (next time.Time) {
 	for _, at := range s.again {
-		next = earlier(next, at)
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
 	}
 	return next
 }
