@@ -106,8 +106,12 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience, f.tokenReviews), Anonymous: f.anonymous, ZoneOf: source.ZoneOf,
 	}.Identify
 	opts.BindLocators, opts.Authorize, opts.Reauthorize = true, source.Authorize, source.AccessChanged()
-	refusals := routestatus.NewRefusals()
-	opts.OnNACK, opts.OnLeftOut = refusals.OnNACK, refusals.OnLeftOut
+	host, _ := os.Hostname()
+	status := routestatus.New(routestatus.Options{
+		Typed: clients.Typed, Dynamic: clients.Dynamic, Source: source, Namespace: f.leaseNamespace,
+		Identity: fmt.Sprintf("%s-%d-%x", host, os.Getpid(), rand.Uint64()), LeaseDuration: f.leaseDuration, Log: log,
+	})
+	opts.OnNACK, opts.OnLeftOut = status.OnNACK, status.OnLeftOut
 	ctx, stop := context.WithCancel(ctx)
 	var writing sync.WaitGroup
 	defer writing.Wait()
@@ -115,13 +119,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	if f.leaseNamespace == "" {
 		log.Warn("the status of routes is not written, as the namespace for the Lease is not known: add --lease-namespace")
 	} else {
-		host, _ := os.Hostname()
-		writing.Go(func() {
-			routestatus.Run(ctx, routestatus.Options{
-				Typed: clients.Typed, Dynamic: clients.Dynamic, Source: source, Namespace: f.leaseNamespace,
-				Identity: fmt.Sprintf("%s-%d-%x", host, os.Getpid(), rand.Uint64()), LeaseDuration: f.leaseDuration, Refusals: refusals, Log: log,
-			})
-		})
+		writing.Go(func() { status.Run(ctx) })
 	}
 	return site.Run(ctx, opts)
 }

@@ -6,23 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
-
-// Refusals tell of the routes that clients of this replica have rejected (NACK), and accepted since none of; and of what the control
-// plane leaves out. They are safe for concurrent use.
-type Refusals struct {
-	noted chan struct{}
-	// server is nil before the first NACK.
-	server atomic.Pointer[controlplane.Server]
-	// leftOut has why objects, as KIND/NAMESPACE/NAME, are left out of what was published last, or parts of them.
-	leftOut atomic.Pointer[map[string]string]
-}
 
 // refusal is that of the routes to one service by one client.
 type refusal struct {
@@ -35,21 +24,14 @@ type refusal struct {
 // maxRefusals bounds the list, maxTexts the texts in a message, and maxRefusalText the bytes of each.
 const maxRefusals, maxTexts, maxRefusalText = 1000, 3, 256
 
-// NewRefusals returns none.
-func NewRefusals() *Refusals {
-	r := &Refusals{noted: make(chan struct{}, 1)}
-	r.leftOut.Store(&map[string]string{})
-	return r
-}
-
 // OnNACK is for site.Options. The clients are those of the server.
-func (r *Refusals) OnNACK(server *controlplane.Server) {
-	r.server.Store(server)
-	r.note()
+func (w *Writer) OnNACK(server *controlplane.Server) {
+	w.server.Store(server)
+	w.note()
 }
 
 // OnLeftOut is for site.Options.
-func (r *Refusals) OnLeftOut(reports []meshroute.Report) {
+func (w *Writer) OnLeftOut(reports []meshroute.Report) {
 	all := make(map[string]string, len(reports))
 	for _, report := range reports {
 		object := strings.TrimSuffix(report.Policy, "/consumer")
@@ -61,14 +43,14 @@ func (r *Refusals) OnLeftOut(reports []meshroute.Report) {
 		}
 		all[object] += report.Message
 	}
-	if before := r.leftOut.Swap(&all); !maps.Equal(*before, all) {
-		r.note()
+	if before := w.leftOut.Swap(&all); !maps.Equal(*before, all) {
+		w.note()
 	}
 }
 
-func (r *Refusals) note() {
+func (w *Writer) note() {
 	select {
-	case r.noted <- struct{}{}:
+	case w.noted <- struct{}{}:
 	default:
 	}
 }
@@ -78,9 +60,9 @@ func refusing(t controlplane.TypeStatus) bool {
 	return t.TypeURL == meshroute.RouteConfigurationType && t.Refusing && t.NACK != nil
 }
 
-// list looks at the clients.
-func (r *Refusals) list() (list []refusal) {
-	server := r.server.Load()
+// refusals looks at the clients.
+func (w *Writer) refusals() (list []refusal) {
+	server := w.server.Load()
 	if server == nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/retries"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 )
 
@@ -35,7 +37,7 @@ const manager = "dynxds-kubernetes"
 // LeaseName is the name of the Lease.
 const LeaseName = "dynxds"
 
-// Options are those of Run.
+// Options are those of a Writer.
 type Options struct {
 	Typed   kubernetes.Interface
 	Dynamic dynamic.Interface
@@ -44,31 +46,52 @@ type Options struct {
 	Namespace, Identity string
 	// LeaseDuration is how long a Lease lasts that nobody renews.
 	LeaseDuration time.Duration
-	// Refusals are those of the clients of this replica.
-	Refusals *Refusals
-	Log      *slog.Logger
+	Log           *slog.Logger
+}
+
+// Writer writes status and events, in one goroutine. OnNACK and OnLeftOut are safe for concurrent use.
+type Writer struct {
+	Options
+	// noted has a value when clients have rejected something, or something else is left out.
+	noted chan struct{}
+	// server has the clients of this replica: it says which reject routes (NACK). It is nil before the first NACK.
+	server atomic.Pointer[controlplane.Server]
+	// leftOut has why objects, as KIND/NAMESPACE/NAME, are left out of what was published last, or parts of them.
+	leftOut atomic.Pointer[map[string]string]
+	// terms has a context when this replica gets the Lease, which ends when it loses it.
+	terms chan context.Context
+	// recorder joins equal and similar events, and bounds how many there are for one object.
+	recorder record.EventRecorder
+	// said has what the last look at all routes has made events of, by object and reason.
+	said map[string]string
+}
+
+// New returns a Writer that does not run yet.
+func New(opts Options) *Writer {
+	w := &Writer{Options: opts, noted: make(chan struct{}, 1), terms: make(chan context.Context)}
+	w.leftOut.Store(&map[string]string{})
+	return w
 }
 
 // Run writes status while this replica holds the Lease, and events of what clients of this replica refuse in any case, until the
 // context ends.
-func Run(ctx context.Context, opts Options) {
-	w := &writer{Options: opts, terms: make(chan context.Context)}
+func (w *Writer) Run(ctx context.Context) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: opts.Typed.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: w.Typed.CoreV1().Events("")})
 	defer broadcaster.Shutdown()
-	w.recorder = broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: manager, Host: opts.Identity})
+	w.recorder = broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: manager, Host: w.Identity})
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	writing.Go(func() { w.run(ctx) })
 	lock := &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: opts.Namespace}, Client: opts.Typed.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: opts.Identity},
+		LeaseMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: w.Namespace}, Client: w.Typed.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: w.Identity},
 	}
 	for ctx.Err() == nil {
 		// It returns when the Lease is lost, or the context ends.
 		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
 			Lock: lock, Name: LeaseName, ReleaseOnCancel: true,
-			LeaseDuration: opts.LeaseDuration, RenewDeadline: opts.LeaseDuration * 2 / 3, RetryPeriod: opts.LeaseDuration / 6,
+			LeaseDuration: w.LeaseDuration, RenewDeadline: w.LeaseDuration * 2 / 3, RetryPeriod: w.LeaseDuration / 6,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(term context.Context) {
 					select {
@@ -82,23 +105,12 @@ func Run(ctx context.Context, opts Options) {
 	}
 }
 
-// writer writes status and events, in one goroutine.
-type writer struct {
-	Options
-	// terms has a context when this replica gets the Lease, which ends when it loses it.
-	terms chan context.Context
-	// recorder joins equal and similar events, and bounds how many there are for one object.
-	recorder record.EventRecorder
-	// said has what the last look at all routes has made events of, by object and reason.
-	said map[string]string
-}
-
 // pause is that between two looks at all routes, so that many changes cost no more than some. again is after how long there is another
 // look if the API server has refused a status, or clients refuse routes: these may cease to.
 const pause, again = 200 * time.Millisecond, 2 * time.Second
 
 // run looks at all routes, and again when something has changed, or may have.
-func (w *writer) run(ctx context.Context) {
+func (w *Writer) run(ctx context.Context) {
 	term, none := context.WithCancel(ctx)
 	none()
 	for {
@@ -106,8 +118,8 @@ func (w *writer) run(ctx context.Context) {
 			return
 		}
 		routes, changed := w.Source.Routes()
-		refusals := w.Refusals.list()
-		noted, later := w.Refusals.noted, (<-chan time.Time)(nil)
+		refusals := w.refusals()
+		noted, later := w.noted, (<-chan time.Time)(nil)
 		if failed := w.look(term, routes, refusals); failed || len(refusals) > 0 {
 			noted, later = nil, time.After(again)
 		}
@@ -125,7 +137,7 @@ func (w *writer) run(ctx context.Context) {
 
 // look makes events of what clients refuse, and until the term ends, the status of all routes and events of what is left out. failed says
 // that the API server has refused a status.
-func (w *writer) look(term context.Context, routes []*cluster.Route, refusals []refusal) (failed bool) {
+func (w *Writer) look(term context.Context, routes []*cluster.Route, refusals []refusal) (failed bool) {
 	now := map[string]string{}
 	say := func(of runtime.Object, key, reason, text string) {
 		key = reason + " " + key
@@ -133,7 +145,7 @@ func (w *writer) look(term context.Context, routes []*cluster.Route, refusals []
 			w.recorder.Event(of, corev1.EventTypeWarning, reason, bounds.Text(text, maxText))
 		}
 	}
-	leftOut := *w.Refusals.leftOut.Load()
+	leftOut := *w.leftOut.Load()
 	for _, r := range routes {
 		if text := refused(r, r.Parents, refusals); text != "" {
 			say(r.Object, string(r.Object.GetUID()), "RefusedByClients", text)
@@ -163,7 +175,7 @@ func (w *writer) look(term context.Context, routes []*cluster.Route, refusals []
 }
 
 // write writes the status of one route, unless it is written already.
-func (w *writer) write(ctx context.Context, r *cluster.Route, refusals []refusal) error {
+func (w *Writer) write(ctx context.Context, r *cluster.Route, refusals []refusal) error {
 	field, list := r.Status()
 	before, others := []any{}, []any{} // the API does not take null
 	for _, item := range list {
@@ -198,7 +210,7 @@ func (w *writer) write(ctx context.Context, r *cluster.Route, refusals []refusal
 }
 
 // report makes events of the errors in a status that were not in the one before.
-func (w *writer) report(object *unstructured.Unstructured, before, after []any) {
+func (w *Writer) report(object *unstructured.Unstructured, before, after []any) {
 	known := map[string]bool{}
 	for i, status := range [][]any{before, after} {
 		for _, c := range cluster.Conditions(status) {

@@ -23,5 +23,5 @@ func TestConditionsOfOthers(t *testing.T) {
 	xdstest.Equal[any](t, "message about ignored fields", `the route is served, without fields that have no effect: spec: unknown field "newer"`, ignored["message"])
 	v.Ignored = nil
 	xdstest.NoError(t, unstructured.SetNestedSlice(object.Object, list, "status", "conditions"))
-	xdstest.NoError(t, new(writer).write(t.Context(), v, nil))
+	xdstest.NoError(t, new(Writer).write(t.Context(), v, nil))
 }
