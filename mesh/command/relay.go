@@ -1,19 +1,27 @@
 package command
 
 import (
+	"cmp"
+	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/admission"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
-	"github.com/dynxds/dynxds/mesh/internal/relaying"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/mesh/internal/metrics"
 	"github.com/dynxds/dynxds/mesh/internal/serve"
 	"github.com/dynxds/dynxds/mesh/relay"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 const relayHelp = `Runs a caching xDS proxy: clients in any language subscribe to it (state of the
@@ -32,7 +40,7 @@ another server, and what is left after --grace is cut off.`
 
 func newRelay() *cobra.Command {
 	var (
-		opts          relaying.Options
+		of            relayed
 		format, level string
 	)
 	cmd := &cobra.Command{
@@ -43,7 +51,7 @@ func newRelay() *cobra.Command {
 		Args:    cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := cmdline.NewLog(cmd.ErrOrStderr(), format, level)
-			opts.Serve.Log = log
+			of.serve.Log, of.relay.Log = log, log
 			defer xdsLog.passTo(log)()
 			hangups := make(chan os.Signal, 1)
 			signal.Notify(hangups, syscall.SIGHUP) // which would end the process otherwise
@@ -56,13 +64,16 @@ func newRelay() *cobra.Command {
 			defer warning.Wait()
 			defer close(hangups)
 			defer signal.Stop(hangups)
-			return relaying.Run(cmd.Context(), opts)
+			if err := of.read(); err != nil {
+				return exit.With(exit.Usage, err)
+			}
+			return of.run(cmd.Context())
 		},
 	}
-	serverFlags(cmd, &opts.Serve, "localhost:18001", serve.DefaultRelayAdmin)
+	serverFlags(cmd, &of.serve, "localhost:18001", serve.DefaultRelayAdmin)
 	f := cmd.Flags()
-	r := &opts.Relay
-	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (required)")
+	r := &of.relay
+	f.StringVar(&of.bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (required)")
 	f.BoolVar(&r.OneGroup, "one-group", false, "have all clients be one node for the control plane, that of the bootstrap, on one stream")
 	// Zero means the default in the options, and less than zero none.
 	const none = -1
@@ -73,8 +84,69 @@ func newRelay() *cobra.Command {
 	cmdline.Limit(cmd, &r.MaxGroupSubscriptions, "max-group-subscriptions", controlplane.DefaultMaxSubscriptions,
 		"how many resources the relay may subscribe to on a stream to the control plane, for all clients that share it")
 	// A client has half of what its group has, so that no client uses up what the control plane allows the relay.
-	opts.Serve.MaxSubscriptions = controlplane.DefaultMaxSubscriptions / 2
-	f.Lookup("max-subscriptions").DefValue = strconv.Itoa(opts.Serve.MaxSubscriptions)
+	of.serve.MaxSubscriptions = controlplane.DefaultMaxSubscriptions / 2
+	f.Lookup("max-subscriptions").DefValue = strconv.Itoa(of.serve.MaxSubscriptions)
 	cmdline.LogFlags(cmd, &format, &level)
 	return cmd
+}
+
+// relayed is what to relay, and how to serve it.
+type relayed struct {
+	// bootstrap is the path of the file.
+	bootstrap string
+	relay     relay.Options
+	serve     serve.Options
+}
+
+// read completes the options of the relay with what is in files, and in the options of the server.
+func (x *relayed) read() (err error) {
+	if x.bootstrap == "" {
+		return fmt.Errorf("--bootstrap is missing: the file with the management servers, as clients have it; see dynxds bootstrap")
+	}
+	content, err := os.ReadFile(x.bootstrap)
+	if err == nil {
+		x.relay.Bootstrap, err = bootstrap.Parse(x.bootstrap, content)
+	}
+	if err != nil {
+		return fmt.Errorf("--bootstrap: %w", err)
+	}
+	server := &x.relay.Server
+	server.WrapResources, server.MaxSubscriptions, server.MaxStreams = true, x.serve.MaxSubscriptions, x.serve.MaxStreams
+	// Each stream upstream has a connection of its own; some descriptors are left for pages and files.
+	descriptors := admission.Descriptors()
+	x.serve.Connections = min(bounds.Connections, descriptors/2)
+	x.relay.MaxGroups = min(cmp.Or(x.relay.MaxGroups, relay.DefaultMaxGroups), descriptors/4)
+	x.relay.Access, err = x.serve.Access()
+	return err
+}
+
+// run runs the relay until the context ends, and then drains.
+func (x *relayed) run(ctx context.Context) error {
+	plane := metrics.New()
+	x.relay.Server.OnACK, x.relay.Server.OnRefused = plane.ACKed, plane.Limited
+	x.relay.Server.OnNACK = func(r controlplane.Rejection) {
+		serve.LogRejection(x.serve.Log, r)
+		plane.NACKed(r)
+	}
+	r, err := relay.New(x.relay)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	plane.AddRelay(r.Stats)
+	x.serve.Metrics = plane
+	x.serve.Upstream = func() string {
+		s := r.Stats()
+		if s.Unreachable == 0 {
+			return ""
+		}
+		return "the control plane is unreachable since " + s.UnreachableSince.UTC().Format(time.RFC3339) + "; clients are served from the cache"
+	}
+	server, err := serve.New(r, x.serve)
+	if err != nil {
+		return err
+	}
+	server.SetReady(true)
+	x.serve.Log.Info("relaying", "address", server.Addr().String(), "bootstrap", x.bootstrap, "one_group", x.relay.OneGroup)
+	return server.Serve(ctx)
 }

@@ -52,7 +52,7 @@ func startServe(t *testing.T, dir string, args ...string) *process {
 // start starts a server, which the test ends.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	cmd := command(t, append(args, "--listen", "localhost:0", "--log-format", "json")...)
+	cmd := command(t, append([]string{args[0], "--listen", "localhost:0", "--log-format", "json"}, args[1:]...)...)
 	stderr, err := cmd.StderrPipe()
 	xdstest.NoError(t, err)
 	xdstest.NoError(t, cmd.Start())
