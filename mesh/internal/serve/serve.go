@@ -95,7 +95,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		// Requests have lists of names, which grow with the mesh; gRPC's default of 4 MiB is about 40,000 names.
 		grpc.MaxRecvMsgSize(opts.RequestBytes),
 		grpc.MaxConcurrentStreams(bounds.StreamsPerConnection),
-		grpc.ChainStreamInterceptor(s.logged, s.refuseUnready, s.boundOthers),
+		grpc.ChainStreamInterceptor(s.logged, s.admit),
 		// Detect clients that vanish, and tolerate clients that ping more often than most. gRPC adds a tenth to the age, or takes
 		// it away, at random for each connection.
 		grpc.KeepaliveParams(keepalive.ServerParameters{

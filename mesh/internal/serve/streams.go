@@ -11,28 +11,25 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/access"
 )
 
-// refuseUnready refuses streams of xDS while the server is not ready: it would say that nothing exists, and clients would
+// admit refuses streams of xDS while the server is not ready: it would say that nothing exists, and clients would
 // give up what they have of another server. It has no reason for clients, as that names files; the admin pages have it.
-func (s *Server) refuseUnready(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if !s.ready.Load() && !strings.HasPrefix(info.FullMethod, "/grpc.") { // health, reflection
+//
+// It bounds the streams of other services than ADS and DPDS, which bound theirs themselves: load reports, health,
+// reflection. There may be as many as of those.
+func (s *Server) admit(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	method := info.FullMethod
+	if !s.ready.Load() && !strings.HasPrefix(method, "/grpc.") { // health, reflection
 		return status.Error(codes.Unavailable, "this control plane is not ready, as it has nothing to serve yet: use another one; its /healthz and its log say why")
 	}
-	return handler(srv, stream)
-}
-
-// boundOthers bounds the streams of other services than ADS and DPDS, which bound theirs themselves: load reports, health,
-// reflection. There may be as many as of those.
-func (s *Server) boundOthers(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if strings.HasPrefix(info.FullMethod, "/"+ADSService+"/") || strings.HasPrefix(info.FullMethod, "/envoy.service.dynamic_parameters.v3.") {
-		return handler(srv, stream)
+	if !strings.HasPrefix(method, "/"+ADSService+"/") && !strings.HasPrefix(method, "/envoy.service.dynamic_parameters.v3.") {
+		from, _ := peer.FromContext(stream.Context())
+		key := access.Peer(from)
+		if err := s.others.Take(key); err != nil {
+			s.limited("streams")
+			return status.Errorf(codes.ResourceExhausted, "the xDS server has %v: use another server, or raise the limit there (--max-streams)", err)
+		}
+		defer s.others.Give(key)
 	}
-	from, _ := peer.FromContext(stream.Context())
-	key := access.Peer(from)
-	if err := s.others.Take(key); err != nil {
-		s.limited("streams")
-		return status.Errorf(codes.ResourceExhausted, "the xDS server has %v: use another server, or raise the limit there (--max-streams)", err)
-	}
-	defer s.others.Give(key)
 	return handler(srv, stream)
 }
 
