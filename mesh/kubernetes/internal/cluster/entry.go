@@ -19,8 +19,6 @@ import (
 // entry is what one Service is in the mesh: a service for each of its TCP ports.
 type entry struct {
 	services []*meshroute.Service
-	// names are those of the services, with their aliases.
-	names []string
 	// problems are why endpoints are left out.
 	problems []string
 	// until is how long the endpoints stay that there were, zero if they are those of the slices.
@@ -59,10 +57,7 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 			if reflect.DeepEqual(old, made) {
 				made = old // the same pointer, of which nothing is built again
 			}
-			e.services, e.names = append(e.services, made), append(e.names, made.Name)
-			for _, a := range made.Aliases {
-				e.names = append(e.names, a.Name)
-			}
+			e.services = append(e.services, made)
 		}
 	}
 	return !slices.Equal(before.services, e.services) || !slices.Equal(before.problems, e.problems)

@@ -172,7 +172,7 @@ func (s *Source) update(of named, now time.Time, renamed map[named]bool) (change
 		s.entries[of] = e
 		s.order = slices.Insert(s.order, at, of)
 	}
-	names := e.names
+	before := e.services
 	changed = e.update(of, object, s.slicesOf(of), s.opts.Domain, now)
 	if delete(s.again, of); !e.until.IsZero() {
 		s.again[of] = e.until
@@ -181,7 +181,8 @@ func (s *Source) update(of named, now time.Time, renamed map[named]bool) (change
 		delete(s.entries, of)
 		s.order = slices.Delete(s.order, at, at+1)
 	}
-	if !known || object == nil || !slices.Equal(names, e.names) {
+	haveSameNames := func(a, b *meshroute.Service) bool { return a.Name == b.Name && slices.Equal(a.Aliases, b.Aliases) }
+	if !known || object == nil || !slices.EqualFunc(before, e.services, haveSameNames) {
 		renamed[of] = true
 	}
 	return changed
