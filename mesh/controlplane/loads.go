@@ -34,10 +34,9 @@ type LoadOptions struct {
 	// nil, is called for the load of another one, which is not counted, by the goroutines of the streams.
 	Access   Access
 	OnDenied func(cluster string)
-	// Authorize decides whether a client may report the load of a cluster; with an error, the load
-	// is not counted. ctx is that of the client's stream, with its peer and metadata. It is called
-	// for every cluster in a report, by the goroutines of the streams. nil: it may.
-	Authorize func(ctx context.Context, cluster string) error
+	// Known reports whether there is a cluster. The load of others, which clients may make up, is not counted. It is called
+	// for every cluster in a report, by the goroutines of the streams. nil: there are all.
+	Known func(cluster string) bool
 }
 
 // LoadReports is the Load Reporting Service (LRS). It requests the load of all clusters with lrs_server
@@ -195,12 +194,12 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 				return err
 			}
 		}
-		st.add(slices.DeleteFunc(r.GetClusterStats(), func(c *endpointpb.ClusterStats) bool { return !st.may(wire.Context(), c.GetClusterName()) }))
+		st.add(slices.DeleteFunc(r.GetClusterStats(), func(c *endpointpb.ClusterStats) bool { return !st.counts(c.GetClusterName()) }))
 	}
 }
 
-// may reports whether the client may report the load of a cluster.
-func (st *loadStream) may(ctx context.Context, cluster string) bool {
+// counts reports whether the load of a cluster that the client reports is counted.
+func (st *loadStream) counts(cluster string) bool {
 	opts := &st.reports.opts
 	if !st.grant.Everything() && st.grant.Check(xdsname.Canonical(cluster)) != nil {
 		if opts.OnDenied != nil {
@@ -208,5 +207,5 @@ func (st *loadStream) may(ctx context.Context, cluster string) bool {
 		}
 		return false
 	}
-	return opts.Authorize == nil || opts.Authorize(ctx, cluster) == nil
+	return opts.Known == nil || opts.Known(cluster)
 }

@@ -12,8 +12,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
@@ -182,15 +180,6 @@ func (s services) Close() {
 	s.loads.Close()
 }
 
-// knowsCluster returns an error for a cluster that there is not. Without it, what clients make up would leave no
-// room for what there is.
-func (p *plane) knowsCluster(_ context.Context, cluster string) error {
-	if !p.hasCluster(cluster) {
-		return status.Errorf(codes.NotFound, "there is no cluster %q", cluster)
-	}
-	return nil
-}
-
 // knownLoads are the loads of clusters that there are still.
 func (p *plane) knownLoads() []controlplane.ClusterLoad {
 	return slices.DeleteFunc(p.loads.Snapshot(), func(l controlplane.ClusterLoad) bool { return !p.hasCluster(l.Cluster) })
@@ -210,7 +199,7 @@ func (p *plane) hasCluster(name string) bool {
 func newPlane(opts Options) *plane {
 	p := &plane{opts: opts, store: controlplane.NewStore(), metrics: metrics.New()}
 	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{
-		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Authorize: p.knowsCluster,
+		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Known: p.hasCluster,
 	})
 	p.metrics.AddLoads(p.knownLoads)
 	p.reload = &reloader{
