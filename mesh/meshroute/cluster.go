@@ -20,6 +20,7 @@ import (
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
@@ -52,87 +53,74 @@ func (r *serviceResources) resources() []*Resource {
 	return r.list
 }
 
+// serviceCompiler makes the resources of a service.
+type serviceCompiler struct {
+	*serviceResources
+	naming naming
+	places places
+	// err is the first one: of a text that is not UTF-8, or of one that is too long for a parameter.
+	err error
+}
+
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
 func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset, sessions bool) (*serviceResources, error) {
 	r := &serviceResources{service: s, subsets: subsets, sessions: sessions, empty: make(map[string]bool), reports: s.reports()}
-	listener, err := n.listener(s, sessions)
-	if err != nil {
-		return nil, err
-	}
-	listener.Metadata = places.listener(s)
-	r.add(ListenerType, listener.GetName(), listener)
-	if err := r.addAliases(n, s, listener); err != nil {
-		return nil, err
-	}
-	socket, err := s.TLS.socket()
-	if err != nil {
-		return nil, err
-	}
-	if r.servers, err = n.servers(s); err != nil {
-		return nil, err
-	}
+	c := &serviceCompiler{serviceResources: r, naming: n, places: places}
+	c.addListeners()
+	c.addServers()
+	socket := c.socket(s.TLS.client())
 	for _, sub := range append([]meshpolicy.Subset{meshpolicy.NewSubset(s.Name, nil)}, subsets...) {
 		cluster := n.cluster(sub)
 		proto.Merge(cluster, s.Cluster)
 		cluster.TransportSocket, cluster.Metadata = socket, places.cluster(s)
-		r.add(ClusterType, cluster.GetName(), cluster)
+		c.add(ClusterType, cluster.GetName(), cluster)
 		if s.ExternalName != "" {
 			s.resolve(cluster)
-			continue
-		}
-		if err := r.addEndpoints(n, places, s, sub); err != nil {
-			return nil, err
+		} else {
+			c.addEndpoints(sub)
 		}
 	}
-	return r, nil
+	return r, c.err
+}
+
+func (c *serviceCompiler) add(typeURL, name string, m proto.Message) {
+	c.list = append(c.list, &Resource{TypeURL: typeURL, Name: name, Service: c.service.Name, Message: m})
+}
+
+// pack is for messages with texts of the service.
+func (c *serviceCompiler) pack(m proto.Message) *anypb.Any {
+	packed, err := pack(m)
+	c.err = cmp.Or(c.err, err)
+	return packed
 }
 
 // addEndpoints adds the ClusterLoadAssignment of a subset, with the variants of it that some clients get.
-func (r *serviceResources) addEndpoints(n naming, places places, s *Service, sub meshpolicy.Subset) error {
-	variants := append([]preference{{}}, s.preferences(sub)...) // the first one is for all other clients
+func (c *serviceCompiler) addEndpoints(sub meshpolicy.Subset) {
+	variants := append([]preference{{}}, c.service.preferences(sub)...) // the first one is for all other clients
 	for _, v := range variants {
-		assignment := n.assignment(places, s, sub, v.rank)
-		r.add(EndpointsType, assignment.GetClusterName(), assignment)
+		assignment := c.assignment(sub, v.rank)
+		c.add(EndpointsType, assignment.GetClusterName(), assignment)
 		if v.key == "" && len(assignment.GetEndpoints()) == 0 {
-			r.empty[sub.ID] = true
+			c.empty[sub.ID] = true
 		}
-		if len(variants) == 1 {
-			break
-		}
-		if err := r.setParameters(v.key, v.value, v.specificity); err != nil {
-			return err
+		if len(variants) > 1 {
+			c.setParameters(v.key, v.value, v.specificity)
 		}
 	}
-	return nil
 }
 
 // setParameters makes what was added last a variant for the clients with a value of a key. An empty key is all clients.
-func (r *serviceResources) setParameters(key, value string, specificity int) (err error) {
+func (c *serviceCompiler) setParameters(key, value string, specificity int) {
 	values := map[string]string{meshpolicy.SpecificityKey: strconv.Itoa(specificity)}
 	if key != "" {
 		values[key] = value
-		if !slices.Contains(r.keys, key) {
-			r.keys = append(r.keys, key)
+		if !slices.Contains(c.keys, key) {
+			c.keys = append(c.keys, key)
 		}
 	}
-	r.list[len(r.list)-1].Parameters, err = dynparam.NewParameters(values)
-	return err
-}
-
-// addAliases adds the Listener under further names.
-func (r *serviceResources) addAliases(n naming, s *Service, listener *listenerpb.Listener) error {
-	for _, a := range s.Aliases {
-		name := n.resource(ListenerType, a.Name)
-		r.add(ListenerType, name, &listenerpb.Listener{Name: name, ApiListener: listener.GetApiListener(), Metadata: listener.GetMetadata()})
-		if a.Namespace == "" {
-			continue
-		}
-		if err := r.setParameters(meshpolicy.NamespaceKey, a.Namespace, 1); err != nil {
-			return err
-		}
-	}
-	return nil
+	parameters, err := dynparam.NewParameters(values)
+	c.list[len(c.list)-1].Parameters, c.err = parameters, cmp.Or(c.err, err)
 }
 
 // resolve makes a Cluster one of the service's external name.
@@ -161,10 +149,6 @@ func (n naming) emptyCluster(id, service string) []*Resource {
 	}
 }
 
-func (r *serviceResources) add(typeURL, name string, m proto.Message) {
-	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Service: r.service.Name, Message: m})
-}
-
 // ads is the config source of all resources: the client's ADS stream.
 func ads() *corepb.ConfigSource {
 	return &corepb.ConfigSource{
@@ -173,26 +157,28 @@ func ads() *corepb.ConfigSource {
 	}
 }
 
-func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error) {
+// addListeners adds the Listener, under all names.
+func (c *serviceCompiler) addListeners() {
+	s := c.service
 	manager := &hcmpb.HttpConnectionManager{
 		StatPrefix: s.Name,
 		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{
-			ConfigSource: ads(), RouteConfigName: n.resource(RouteConfigurationType, s.Name),
+			ConfigSource: ads(), RouteConfigName: c.naming.resource(RouteConfigurationType, s.Name),
 		}},
 		HttpFilters: slices.Clone(s.Filters),
 	}
-	if sessions && s.ownSessions() == nil {
+	if c.sessions && s.ownSessions() == nil {
 		manager.HttpFilters = append(manager.HttpFilters, httpFilter(sessionFilter, true, &sessionpb.StatefulSession{}))
 	}
 	manager.HttpFilters = append(manager.HttpFilters, httpFilter("router", false, &routerpb.Router{}))
-	packed, err := pack(manager)
-	if err != nil {
-		return nil, err
+	listener, metadata := &listenerpb.ApiListener{ApiListener: c.pack(manager)}, c.places.listener(s)
+	for _, a := range append([]Alias{{Name: s.Name}}, s.Aliases...) {
+		name := c.naming.resource(ListenerType, a.Name)
+		c.add(ListenerType, name, &listenerpb.Listener{Name: name, ApiListener: listener, Metadata: metadata})
+		if a.Namespace != "" {
+			c.setParameters(meshpolicy.NamespaceKey, a.Namespace, 1)
+		}
 	}
-	return &listenerpb.Listener{
-		Name:        n.resource(ListenerType, s.Name),
-		ApiListener: &listenerpb.ApiListener{ApiListener: packed},
-	}, nil
 }
 
 func httpFilter(name string, optional bool, config proto.Message) *hcmpb.HttpFilter {
@@ -241,8 +227,8 @@ func (e *Endpoint) isIP() bool {
 // sum of those of its endpoints that get RPCs, so that these are relative to each other across localities; it is at
 // least 1, as clients do not read localities of weight 0. For a hash policy there is one locality in place of such: clients without
 // gRFC A113 multiply the weights of localities and endpoints. It has no name, so that it stays the same whatever zones there are.
-func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, rank func(*Endpoint) (lower uint32, wanted bool)) *endpointpb.ClusterLoadAssignment {
-	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
+func (c *serviceCompiler) assignment(sub meshpolicy.Subset, rank func(*Endpoint) (lower uint32, wanted bool)) *endpointpb.ClusterLoadAssignment {
+	s, groups := c.service, make(map[group]*endpointpb.LocalityLbEndpoints)
 	oneLocality := len(s.LocalityWeights) == 0 && s.hashes()
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -266,13 +252,13 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, ran
 			}
 			groups[key] = g
 		}
-		m := e.message(places)
+		m := e.message(c.places)
 		if h := m.GetHealthStatus(); h == corepb.HealthStatus_HEALTHY || h == corepb.HealthStatus_UNKNOWN {
 			g.LoadBalancingWeight.Value += max(e.Weight, 1)
 		}
 		g.LbEndpoints = append(g.LbEndpoints, m)
 	}
-	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(EndpointsType, sub.ID)}
+	a := &endpointpb.ClusterLoadAssignment{ClusterName: c.naming.resource(EndpointsType, sub.ID)}
 	priority, last := uint32(0), uint32(0)
 	for i, key := range slices.SortedFunc(maps.Keys(groups), group.compare) {
 		if i > 0 && key.priority != last {

@@ -10,7 +10,7 @@ import (
 // This file is about endpoints that clients prefer by where they run. Such clients get a variant of the endpoints, in which
 // these are in the first priority.
 
-// preference is a variant of the endpoints for the clients with a value of a key. rank is that of naming.assignment. specificity orders
+// preference is a variant of the endpoints for the clients with a value of a key. rank is that of serviceCompiler.assignment. specificity orders
 // the variants that fit one client: its node is more specific than its zone.
 type preference struct {
 	key, value  string

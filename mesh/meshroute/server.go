@@ -28,36 +28,28 @@ type server struct {
 	listener *Resource
 }
 
-// servers returns the Listeners of the endpoints with IP addresses.
-func (n naming) servers(s *Service) ([]server, error) {
+// addServers adds the Listeners of the endpoints with IP addresses.
+func (c *serviceCompiler) addServers() {
+	s := c.service
 	if !s.TLS.hasServers() {
-		return nil, nil
+		return
 	}
-	chain, err := s.TLS.filterChain()
-	if err != nil {
-		return nil, err
-	}
-	var list []server
+	chain := filterChain(c.socket(s.TLS.server()))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if !e.isIP() {
 			continue
 		}
-		name := n.resource(ListenerType, strings.Replace(ServerListenerTemplate, "%s", e.Address, 1))
-		list = append(list, server{i, &Resource{TypeURL: ListenerType, Name: name, Message: &listenerpb.Listener{
+		name := c.naming.resource(ListenerType, strings.Replace(ServerListenerTemplate, "%s", e.Address, 1))
+		c.servers = append(c.servers, server{i, &Resource{TypeURL: ListenerType, Name: name, Message: &listenerpb.Listener{
 			Name: name, Address: e.address(), FilterChains: []*listenerpb.FilterChain{chain},
 		}}})
 	}
-	return list, nil
 }
 
 // filterChain serves all RPCs. It is the same for every service with the same security, as a server may
 // be an endpoint of several.
-func (t *TLS) filterChain() (*listenerpb.FilterChain, error) {
-	socket, err := t.serverSocket()
-	if err != nil {
-		return nil, err
-	}
+func filterChain(socket *corepb.TransportSocket) *listenerpb.FilterChain {
 	manager := mustPack(&hcmpb.HttpConnectionManager{
 		StatPrefix: "server",
 		RouteSpecifier: &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{
@@ -71,7 +63,7 @@ func (t *TLS) filterChain() (*listenerpb.FilterChain, error) {
 	return &listenerpb.FilterChain{
 		Name: "server", TransportSocket: socket,
 		Filters: []*listenerpb.Filter{{Name: "http", ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: manager}}},
-	}, nil
+	}
 }
 
 func (e *Endpoint) address() *corepb.Address {

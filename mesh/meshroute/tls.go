@@ -68,10 +68,10 @@ func (t *TLS) check(fault func(path, problem string, args ...any)) {
 	}
 }
 
-// socket returns the transport socket of the service's Clusters, nil for none.
-func (t *TLS) socket() (*corepb.TransportSocket, error) {
+// client returns the configuration of the transport socket of the service's Clusters, nil for none.
+func (t *TLS) client() proto.Message {
 	if t.isOff() {
-		return nil, nil
+		return nil
 	}
 	//lint:ignore SA1019 gRPC reads no other field (gRFC A29)
 	validation := &tlspb.CertificateValidationContext{MatchSubjectAltNames: t.SANs}
@@ -84,13 +84,13 @@ func (t *TLS) socket() (*corepb.TransportSocket, error) {
 	if t.Mode == TLSMutual {
 		common.TlsCertificateProviderInstance = instance(t.Identity)
 	}
-	return transportSocket(&tlspb.UpstreamTlsContext{CommonTlsContext: common, Sni: t.SNI})
+	return &tlspb.UpstreamTlsContext{CommonTlsContext: common, Sni: t.SNI}
 }
 
-// serverSocket returns the transport socket of the servers' Listeners, nil for none.
-func (t *TLS) serverSocket() (*corepb.TransportSocket, error) {
+// server returns the configuration of the transport socket of the servers' Listeners, nil for none.
+func (t *TLS) server() proto.Message {
 	if t.isOff() {
-		return nil, nil
+		return nil
 	}
 	common := &tlspb.CommonTlsContext{TlsCertificateProviderInstance: instance(t.Identity)}
 	context := &tlspb.DownstreamTlsContext{CommonTlsContext: common}
@@ -100,7 +100,7 @@ func (t *TLS) serverSocket() (*corepb.TransportSocket, error) {
 			CaCertificateProviderInstance: instance(t.Roots),
 		}}
 	}
-	return transportSocket(context)
+	return context
 }
 
 // hasServers reports whether xDS servers can be configured: they need a certificate and, to verify those of
@@ -113,14 +113,14 @@ func instance(name string) *tlspb.CertificateProviderPluginInstance {
 	return &tlspb.CertificateProviderPluginInstance{InstanceName: name}
 }
 
-func transportSocket(context proto.Message) (*corepb.TransportSocket, error) {
-	packed, err := pack(context)
-	if err != nil {
-		return nil, err
+// socket returns the transport socket with a configuration, nil for none.
+func (c *serviceCompiler) socket(context proto.Message) *corepb.TransportSocket {
+	if context == nil {
+		return nil
 	}
 	return &corepb.TransportSocket{
-		Name: "envoy.transport_sockets.tls", ConfigType: &corepb.TransportSocket_TypedConfig{TypedConfig: packed},
-	}, nil
+		Name: "envoy.transport_sockets.tls", ConfigType: &corepb.TransportSocket_TypedConfig{TypedConfig: c.pack(context)},
+	}
 }
 
 // pack is the same for equal messages.
