@@ -52,7 +52,7 @@ func (in Input) clone() Input {
 // previous is an earlier Mesh, or nil. The new one shares with it what is made of the same services and policies, by their
 // pointers.
 func Build(in Input, previous *Mesh) (*Mesh, error) {
-	b := &builder{mesh: &Mesh{in: in.clone(), naming: naming{in.Authority}, places: newPlaces(in.SourceDir)}, previous: nothing}
+	b := &builder{mesh: &Mesh{in: in.clone(), naming: naming{in.Authority}, places: places{in.SourceDir}}, previous: nothing}
 	if previous != nil && previous.naming == b.mesh.naming && previous.places == b.mesh.places && previous.in.Separate == in.Separate {
 		b.previous = previous
 	}
@@ -150,20 +150,19 @@ func (b *builder) indexPolicies() {
 		policies.Set(p.Name, p)
 	}
 	m.policies = policies.Map()
-	gone, changed := make(map[*Policy]bool), make(map[string]*mention)
+	changed := make(map[string]*mention)
+	isGone := func(p *meshpolicy.To) bool {
+		now, _ := m.policies.Get(p.Policy.Name)
+		return now != p.Policy
+	}
 	of := func(name string) *mention {
 		if changed[name] == nil {
-			old, isGone := before.mention(name), func(p *meshpolicy.To) bool { return gone[p.Policy] }
+			old := before.mention(name)
 			changed[name] = &mention{to: slices.DeleteFunc(slices.Clone(old.to), isGone), from: slices.DeleteFunc(slices.Clone(old.from), isGone)}
 		}
 		return changed[name]
 	}
-	m.policies.Diff(before.policies, func(_ string, old, _ *Policy, had, _ bool) {
-		if had {
-			gone[old] = true
-		}
-	})
-	m.policies.Diff(before.policies, func(_ string, old, now *Policy, had, has bool) {
+	m.policies.Diff(before.policies, func(_ string, old, now *Policy, _, _ bool) {
 		for _, p := range []*Policy{old, now} {
 			if p == nil {
 				continue
@@ -279,8 +278,8 @@ func (b *builder) compileDestinations() {
 	}
 	destinations := before.destinations.Edit()
 	for name, isOther := range names {
-		if own := m.service(name); own != nil || m.mention(name) != unmentioned {
-			destinations.Set(name, b.destination(name, own, isOther))
+		if m.service(name) != nil || m.mention(name) != unmentioned {
+			destinations.Set(name, b.destination(name, isOther))
 		} else {
 			destinations.Delete(name)
 		}
@@ -289,25 +288,22 @@ func (b *builder) compileDestinations() {
 }
 
 // destination returns what a name leads to, if it is not what it was or the settings of the service are others.
-func (b *builder) destination(name string, own *serviceResources, isOther bool) *destination {
-	m, mention, d := b.mesh, b.mesh.mention(name), &destination{service: name, exists: own != nil, variants: new(variants)}
-	if own != nil {
-		d.settings, d.sessions = own.service.Route, sessionFilter
-		if filter := own.service.ownSessions(); filter != nil {
-			d.sessions = filter.GetName()
+func (b *builder) destination(name string, isOther bool) *destination {
+	m, own, to := b.mesh, b.mesh.service(name), b.mesh.mention(name).to
+	if !isOther {
+		if old := b.previous.service(name).service; old.sessionsName() == own.service.sessionsName() && proto.Equal(old.Route, own.service.Route) {
+			d, _ := b.previous.destinations.Get(name)
+			return d
 		}
 	}
-	if old, _ := b.previous.destinations.Get(name); !isOther && old.sessions == d.sessions && (old.settings == d.settings || proto.Equal(old.settings, d.settings)) {
-		return old
+	c := compiler{&destination{service: name, variants: new(variants)}, m, own}
+	var parts []*meshpolicy.To
+	if own != nil || len(to) > 0 {
+		parts = slices.Concat(m.wide, to)
+		slices.SortFunc(parts, (*meshpolicy.To).Compare)
 	}
-	c := compiler{destination: d, naming: m.naming, places: m.places, separate: m.in.Separate, from: mention.from,
-		known: func(service string) bool { return m.service(service) != nil }}
-	if own != nil || len(mention.to) > 0 {
-		c.given = slices.Concat(m.wide, mention.to)
-		slices.SortFunc(c.given, (*meshpolicy.To).Compare)
-	}
-	c.compile()
-	return d
+	c.compile(parts)
+	return c.destination
 }
 
 // collectKeys collects the keys of all variants.

@@ -1,11 +1,8 @@
 package meshroute
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -15,10 +12,6 @@ import (
 // destination is the routes to a service, or the errors in place of a service that only policies name.
 type destination struct {
 	service string
-	exists  bool
-	// settings are those of the service, or nil, and sessions is the name of its filter for sessions.
-	settings *routepb.RouteAction
-	sessions string
 	// parts are those that count, from least to most specific.
 	parts []*meshpolicy.To
 	// variants are those of the routes, none if there is no service and no policy for it.
@@ -40,21 +33,24 @@ func (d *destination) resources() []*Resource {
 // compiler compiles the routes to one service.
 type compiler struct {
 	*destination
-	naming naming
-	places places
-	// separate is Input.Separate.
-	separate bool
-	// given are all parts of policies for the service, from least to most specific, and from those that send requests to it.
-	given, from []*meshpolicy.To
-	// known reports whether there is a service of that name.
-	known func(service string) bool
+	// mesh has the services, and what policies say of them.
+	mesh *Mesh
+	// own is what the service has for itself, nil for a missing one.
+	own *serviceResources
 }
 
-func (c *compiler) compile() {
-	name := c.naming.resource(RouteConfigurationType, c.service)
-	leftOut := c.admit()
-	if !c.exists {
-		c.absent(name)
+// compile makes the routes out of the parts of policies for the service, from the least to the most specific one.
+func (c *compiler) compile(parts []*meshpolicy.To) {
+	name := c.mesh.naming.resource(RouteConfigurationType, c.service)
+	var leftOut []*meshpolicy.To
+	if c.parts = parts; c.mesh.in.Separate {
+		c.parts, leftOut = admit(parts, perService)
+		slices.SortFunc(c.parts, (*meshpolicy.To).Compare)
+	}
+	if c.own == nil {
+		if len(parts) > 0 {
+			c.absent(name)
+		}
 		c.missingBackends()
 		return
 	}
@@ -64,17 +60,8 @@ func (c *compiler) compile() {
 	}
 	c.report(leftOut, !ok)
 	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(&rule) }) {
-		c.others = c.naming.emptyCluster(deadID(c.service), c.service)
+		c.others = c.mesh.naming.emptyCluster(deadID(c.service), c.service)
 	}
-}
-
-// admit sets the parts that count, and returns the others.
-func (c *compiler) admit() (leftOut []*meshpolicy.To) {
-	if c.parts = c.given; c.separate {
-		c.parts, leftOut = admit(c.given, perService)
-		slices.SortFunc(c.parts, (*meshpolicy.To).Compare)
-	}
-	return leftOut
 }
 
 func (c *compiler) anyRule(has func(meshpolicy.Rule) bool) bool {
@@ -89,24 +76,20 @@ func beyondGRPC(r meshpolicy.Rule) bool {
 
 // misses reports whether a rule sends requests to a service that does not exist.
 func (c *compiler) misses(r meshpolicy.Rule) bool {
-	return slices.ContainsFunc(r.BackendRefs, func(ref meshpolicy.BackendRef) bool { return !c.known(ref.Name) })
+	return slices.ContainsFunc(r.BackendRefs, func(ref meshpolicy.BackendRef) bool { return c.mesh.service(ref.Name) == nil })
 }
 
 // absent makes the errors in place of a missing service that policies are for.
 func (c *compiler) absent(name string) {
-	if len(c.given) == 0 {
-		return
-	}
 	var names []string
 	for _, p := range c.parts {
 		if p.TargetRef.Name != "" { // other parts are for all services
-			names = append(names, "policy "+p.Policy.Name)
-			c.add(reportOn(p, Error, fmt.Sprintf("the mesh has no service %q", c.service)))
+			names = append(names, p.Policy.Name)
+			c.add(onPart(p).says(Error, "the mesh has no service %q", c.service))
 		}
 	}
-	slices.Sort(names)
-	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, strings.Join(names, ", "))
-	c.others = []*Resource{{TypeURL: ListenerType, Name: c.naming.resource(ListenerType, c.service), Service: c.service, Err: err}}
+	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, namesOf(names))
+	c.others = []*Resource{{TypeURL: ListenerType, Name: c.mesh.naming.resource(ListenerType, c.service), Service: c.service, Err: err}}
 	c.variants = single(name, c.service, err)
 }
 

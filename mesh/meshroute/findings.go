@@ -20,21 +20,20 @@ func (c *compiler) report(leftOut []*meshpolicy.To, tooMany bool) {
 	grpcRoutes := make(map[string]string) // one, by the clients that it is for
 	for _, p := range c.parts {
 		if p.Policy.Kind == meshpolicy.GRPCRouteKind {
-			grpcRoutes[p.Policy.TargetKey()] = p.Policy.Name
+			grpcRoutes[p.Group().Namespace] = p.Policy.Name
 		}
 	}
 	for _, p := range c.parts {
-		if by := grpcRoutes[p.Policy.TargetKey()]; by != "" && p.Policy.Kind == meshpolicy.HTTPRouteKind {
-			c.add(reportOn(p, Warning, fmt.Sprintf("this has no effect: %s is for the service %s, too, and beside a GRPCRoute no HTTPRoute counts", by, c.service)))
+		if by := grpcRoutes[p.Group().Namespace]; by != "" && p.Policy.Kind == meshpolicy.HTTPRouteKind {
+			c.add(onPart(p).says(Warning, "this has no effect: %s is for the service %s, too, and beside a GRPCRoute no HTTPRoute counts", by, c.service))
 		}
 		if tooMany && len(p.Rules) > 0 {
-			c.add(reportOnRule(&p.Rules[0], "", Error, fmt.Sprintf("with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
-				"use fewer tags", c.service, maxVariants)))
+			c.add(onRule(&p.Rules[0], "").says(Error, "with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
+				"use fewer tags", c.service, maxVariants))
 		}
 	}
 	for _, p := range leftOut {
-		c.add(reportOnLeftOut(p, fmt.Sprintf(
-			"this has no effect for the service %s: with the older policies of the same namespace for it, it tells apart %s", c.service, perService)))
+		c.add(onLeftOut(p, "this has no effect for the service %s: with the older policies of the same namespace for it, it tells apart %s", c.service, perService))
 	}
 	c.reportOutranked()
 	c.reportUnreachable()
@@ -45,20 +44,16 @@ func (c *compiler) add(r Report) { c.reports = append(c.reports, r) }
 // reportOutranked reports rules of routes of the Gateway API that have no effect, as a route of the same group that goes before has a
 // rule with the same matches.
 func (c *compiler) reportOutranked() {
-	type key struct {
-		group   meshpolicy.Group
-		matches string
-	}
-	first := make(map[key]string)
+	first := make(map[[3]string]string) // the name of the route, by its group and the matches
 	for _, p := range slices.Backward(c.parts) {
 		if p.Policy.Kind == "" {
 			continue
 		}
 		for i := range p.Rules {
-			k := key{p.Group(), p.Rules[i].MatchesKey()}
+			k := [...]string{p.Policy.Kind, p.Group().Namespace, p.Rules[i].MatchesKey()}
 			if by, outranked := first[k]; outranked {
-				c.add(reportOnRule(&p.Rules[i], "matches", Warning, fmt.Sprintf(
-					"this rule has no effect: the route %s, which goes before this one, has a rule for the service %s with the same matches", by, c.service)))
+				c.add(onRule(&p.Rules[i], "matches").says(Warning,
+					"this rule has no effect: the route %s, which goes before this one, has a rule for the service %s with the same matches", by, c.service))
 			} else {
 				first[k] = p.Policy.Name
 			}
@@ -81,8 +76,8 @@ func (c *compiler) reportUnreachable() {
 		})
 		for _, r := range meshpolicy.MergeParts(parts).Routes() {
 			if r.Unreachable {
-				c.add(reportOnRule(r.Rule.MatchesFrom[0], "matches", Warning, fmt.Sprintf(
-					"%q is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path", r.Match)))
+				c.add(onRule(r.Rule.MatchesFrom[0], "matches").says(Warning,
+					"%q is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path", r.Match))
 			}
 		}
 	}
@@ -92,7 +87,7 @@ func (c *compiler) reportUnreachable() {
 func (m *Mesh) Reports() []Report {
 	reports := slices.Concat(m.leftOut, m.reportsOnReferences())
 	for _, p := range m.wideOut {
-		reports = append(reports, reportOnLeftOut(p, "this has no effect: with the older policies of the same namespace for all Services it tells apart "+widely.String()))
+		reports = append(reports, onLeftOut(p, "this has no effect: with the older policies of the same namespace for all Services it tells apart %s", widely))
 	}
 	for _, of := range m.mentions.All {
 		reports = append(reports, of.reports()...)
@@ -110,47 +105,37 @@ func (m *Mesh) Reports() []Report {
 	return slices.Compact(reports)
 }
 
-// differs is a report on what other clients do about a feature, for which args are.
-func differs(severity Severity, at Source, path string, f *dialect.Feature, args ...any) Report {
-	clients, note := f.Note()
-	if len(args) > 0 {
-		note = fmt.Sprintf(note, args...)
-	}
-	return Report{Severity: severity, Clients: clients, Source: at, Path: path, Message: note}
-}
-
 // reports are on the service by itself.
 func (s *Service) reports() (reports []Report) {
 	add := func(r Report) { reports = append(reports, r) }
+	at := func(path string) Report { return Report{Source: s.Source, Path: path} }
 	for i := range s.Endpoints {
 		if !s.Endpoints[i].isIP() {
 			host, _, _ := ParseAddress(s.Endpoints[i].Address)
-			add(differs(Warning, s.Source, fmt.Sprintf("endpoints[%d].address", i), dialect.HostNames, host))
+			add(at(fmt.Sprintf("endpoints[%d].address", i)).differs(Warning, dialect.HostNames, host))
 		}
 	}
 	for i, f := range s.Filters {
 		name := f.GetTypedConfig().MessageName()
 		if f.GetIsOptional() && name == sessionFilter {
-			add(differs(Note, s.Source, "sessionAffinity", dialect.Sessions))
+			add(at("sessionAffinity").differs(Note, dialect.Sessions))
 		}
 		if !f.GetIsOptional() && !dialect.IsUniversal(string(name)) {
-			add(differs(Warning, s.Source, fmt.Sprintf("filters[%d]", i), dialect.Filters, name))
+			add(at(fmt.Sprintf("filters[%d]", i)).differs(Warning, dialect.Filters, name))
 		}
 	}
 	if !s.TLS.isOff() {
 		if len(s.TLS.SANs) == 0 {
-			add(Report{Severity: Warning, Source: s.Source, Path: "tls",
-				Message: "without subjectAltNames clients accept every certificate of the roots, those of other services too"})
+			add(at("tls").says(Warning, "without subjectAltNames clients accept every certificate of the roots, those of other services too"))
 		}
-		add(differs(Note, s.Source, "tls", dialect.Providers))
+		add(at("tls").differs(Note, dialect.Providers))
 	}
 	for locality := range s.LocalityWeights {
 		if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Locality == locality }) {
-			add(Report{Severity: Warning, Source: s.Source, Path: "localities",
-				Message: fmt.Sprintf("no endpoint is in the locality %s/%s/%s, which has a weight", locality.Region, locality.Zone, locality.SubZone)})
+			add(at("localities").says(Warning, "no endpoint is in the locality %s/%s/%s, which has a weight", locality.Region, locality.Zone, locality.SubZone))
 		}
 	}
-	s.settingsBeyondGRPC(func(path string, f *dialect.Feature) { add(differs(Note, s.Source, path, f)) })
+	s.settingsBeyondGRPC(func(path string, f *dialect.Feature) { add(at(path).differs(Note, f)) })
 	return reports
 }
 
@@ -162,14 +147,12 @@ type findings struct {
 }
 
 func (f *findings) add(s Severity, format string, args ...any) {
-	f.list = append(f.list, reportOnRule(f.rule, f.field, s, fmt.Sprintf(format, args...)))
+	f.list = append(f.list, onRule(f.rule, f.field).says(s, format, args...))
 }
 
 // differs adds a report on what other clients do about a feature.
 func (f *findings) differs(feature *dialect.Feature) {
-	clients, note := feature.Note()
-	f.add(Note, "%s", note)
-	f.list[len(f.list)-1].Clients = clients
+	f.list = append(f.list, onRule(f.rule, f.field).differs(Note, feature))
 }
 
 // reportsOn are on parts of policies by themselves.
@@ -178,7 +161,7 @@ func reportsOn(parts []*meshpolicy.To) []Report {
 	for _, part := range parts {
 		p := part.Policy
 		for _, n := range p.Notes {
-			f.list = append(f.list, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
+			f.list = append(f.list, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Problem})
 		}
 		for i := range part.Rules {
 			f.onRule(&part.Rules[i])
@@ -188,7 +171,7 @@ func reportsOn(parts []*meshpolicy.To) []Report {
 }
 
 func (f *findings) onRule(r *meshpolicy.Rule) {
-	if r.Unsupported() != "" {
+	if r.Problem != "" {
 		return // the reader of the policy has reported the error
 	}
 	f.rule, f.field = r, "matches"
@@ -304,113 +287,92 @@ func (f *findings) onHeaders(side headeredit.Side, m *meshpolicy.HeaderModifier)
 }
 
 // reportsOnReferences are on rules that name services that do not exist, or subsets without endpoints. It looks only at what names such.
-func (m *Mesh) reportsOnReferences() []Report {
-	f := referenceFindings{missing: make(map[string][]int)}
-	for name, mention := range m.mentions.All {
-		f.name, f.service = name, m.service(name)
-		if f.service != nil && len(f.service.empty) == 0 {
-			continue
+func (m *Mesh) reportsOnReferences() (reports []Report) {
+	var lacking, known []string
+	for name := range m.mentions.All {
+		if own := m.service(name); own == nil || len(own.empty) > 0 {
+			lacking = append(lacking, name)
 		}
-		for _, to := range mention.from {
+	}
+	slices.Sort(lacking)
+	suggested := 0
+	for _, name := range lacking {
+		own, first := m.service(name), len(reports)
+		for _, to := range m.mention(name).from {
 			if to.TargetRef.Name != "" && m.service(to.TargetRef.Name) == nil {
 				continue // no requests go anywhere
 			}
 			for i := range to.Rules {
-				f.addRule(&to.Rules[i])
-			}
-		}
-	}
-	if len(f.missing) > 0 && !m.in.Separate { // authors of their own are not told of the services of others
-		missing, known := slices.Sorted(maps.Keys(f.missing)), names(m.services)
-		for _, name := range missing[:min(len(missing), maxSuggested)] {
-			if nearest := faults.Nearest(name, known); nearest != "" {
-				for _, i := range f.missing[name] {
-					f.reports[i].Message += fmt.Sprintf("; did you mean %q?", nearest)
+				for ref := range to.Rules[i].References() {
+					if ref.Name == name {
+						reports = append(reports, onReference(&to.Rules[i], ref, own)...)
+					}
 				}
 			}
 		}
-	}
-	return f.reports
-}
-
-// referenceFindings are reports on references to a name, and to others before it. missing has the indexes of those on a service that does not exist.
-type referenceFindings struct {
-	name    string
-	service *serviceResources
-	reports []Report
-	missing map[string][]int
-}
-
-func (f *referenceFindings) addRule(r *meshpolicy.Rule) {
-	for i := range r.Filters {
-		if mirror := r.Filters[i].Mirror; mirror != nil {
-			f.add(r, "filters", i, mirror, Warning, "requests are not mirrored", "the copies of requests fail")
+		if own != nil || len(reports) == first || m.in.Separate || suggested == maxSuggested {
+			continue // authors of their own are not told of the services of others
+		}
+		if suggested++; known == nil {
+			known = names(m.services)
+		}
+		if nearest := faults.Nearest(name, known); nearest != "" {
+			for i := range reports[first:] {
+				reports[first+i].Message += fmt.Sprintf("; did you mean %q?", nearest)
+			}
 		}
 	}
-	for i := range r.BackendRefs {
-		if ref := &r.BackendRefs[i]; ref.Weight > 0 {
-			f.add(r, "backendRefs", i, ref, Error, "requests that go there fail", "requests that go there fail")
-		} else {
-			f.add(r, "backendRefs", i, ref, Note, "no requests go there", "")
-		}
-	}
+	return reports
 }
 
-// add adds a report on a reference, an item of a field. missing says what comes of it if there is no such service, and s how bad that is; empty
-// says what comes of it if the subset has no endpoints, "" for nothing.
-func (f *referenceFindings) add(rule *meshpolicy.Rule, field string, i int, ref *meshpolicy.BackendRef, s Severity, missing, empty string) {
-	var message string
-	line := 0
-	switch own := f.service; {
-	case ref.Name != f.name:
-		return
+// onReference returns a report on a reference, if it is to a service that does not exist (nil) or to a subset without endpoints.
+func onReference(rule *meshpolicy.Rule, ref meshpolicy.Reference, own *serviceResources) []Report {
+	report, severity := onRule(rule, ref.Path()), Error
+	missing, empty := "requests that go there fail", "requests that go there fail"
+	switch {
+	case ref.IsMirror:
+		severity, missing, empty = Warning, "requests are not mirrored", "the copies of requests fail"
+	case ref.Weight == 0:
+		severity, missing, empty = Note, "no requests go there", ""
+	}
+	switch {
 	case own == nil:
-		f.missing[ref.Name] = append(f.missing[ref.Name], len(f.reports))
-		message = fmt.Sprintf("the mesh has no service %q; %s", ref.Name, missing)
-	case empty != "" && len(ref.Tags) > 0 && own.empty[ref.Subset().ID]:
-		tag, suggestion := own.service.lacking(ref.Tags)
-		line, s = ref.TagLines[tag], Warning
-		message = fmt.Sprintf("no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), empty, suggestion)
-	default:
-		return
+		return []Report{report.says(severity, "the mesh has no service %q; %s", ref.Name, missing)}
+	case empty == "" || len(ref.Tags) == 0 || !own.empty[ref.Subset().ID]:
+		return nil
 	}
-	report := reportOnRule(rule, fmt.Sprintf("%s[%d]", field, i), s, message)
-	report.Source.Line = cmp.Or(line, report.Source.Line)
-	f.reports = append(f.reports, report)
-}
-
-// lacking returns the first of the tags that no endpoint has, with a suggestion of another key or value for the end of a message.
-// Both are empty if each tag is that of some endpoint.
-func (s *Service) lacking(tags map[string]string) (tag, suggestion string) {
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		keys, values := make(map[string]bool), make(map[string]bool)
-		for i := range s.Endpoints {
-			for k, v := range s.Endpoints[i].Tags {
-				keys[k] = true
-				if k == key {
-					values[v] = true
-				}
-			}
-		}
-		switch {
-		case values[tags[key]]:
-		case keys[key]:
-			return key, suggest(tags[key], values)
-		default:
-			return key, suggest(key, keys)
-		}
-	}
-	return "", ""
+	tag, suggestion := own.service.lacking(ref.Tags)
+	report.Source.Line = cmp.Or(ref.TagLines[tag], report.Source.Line)
+	return []Report{report.says(Warning, "no endpoint of service %s has the tags %s; %s%s", ref.Name, meshpolicy.FormatTags(ref.Tags), empty, suggestion)}
 }
 
 // maxSuggested bounds a list of all that a word may be, and the services in place of which others are suggested.
 const maxSuggested = 5
 
-// suggest returns what the word may be meant to be, "" if that cannot be said in a few words.
-func suggest(word string, known map[string]bool) string {
-	choices := slices.Sorted(maps.Keys(known))
-	if len(choices) == 0 || len(choices) > maxSuggested && faults.Nearest(word, choices) == "" {
-		return ""
+// lacking returns the first of the tags that no endpoint has, with a suggestion of another key or value for the end of a message, if that can
+// be said in a few words. Both are empty if each tag is that of some endpoint.
+func (s *Service) lacking(tags map[string]string) (tag, suggestion string) {
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		keys, values := make(map[string]bool), make(map[string]bool)
+		for i := range s.Endpoints {
+			for k, v := range s.Endpoints[i].Tags {
+				if keys[k] = true; k == key {
+					values[v] = true
+				}
+			}
+		}
+		word, known := tags[key], values
+		if values[word] {
+			continue
+		}
+		if !keys[key] {
+			word, known = key, keys
+		}
+		choices := slices.Sorted(maps.Keys(known))
+		if len(choices) == 0 || len(choices) > maxSuggested && faults.Nearest(word, choices) == "" {
+			return key, ""
+		}
+		return key, "; " + faults.DidYouMean(word, choices)
 	}
-	return "; " + faults.DidYouMean(word, choices)
+	return "", ""
 }

@@ -81,6 +81,14 @@ func (s *Service) ownSessions() *hcmpb.HttpFilter {
 	return nil
 }
 
+// sessionsName returns the name of the filter for sessions.
+func (s *Service) sessionsName() string {
+	if filter := s.ownSessions(); filter != nil {
+		return filter.GetName()
+	}
+	return sessionFilter
+}
+
 // setSession overrides the filter for sessions. nil leaves it as it is.
 func (t routeTable) setSession(to *routepb.Route, s *meshpolicy.Session) {
 	if s == nil {
@@ -97,7 +105,7 @@ func (t routeTable) setSession(to *routepb.Route, s *meshpolicy.Session) {
 	override := &sessionpb.StatefulSessionPerRoute{Override: &sessionpb.StatefulSessionPerRoute_StatefulSession{StatefulSession: &sessionpb.StatefulSession{
 		SessionState: &corepb.TypedExtensionConfig{Name: string(state.ProtoReflect().Descriptor().FullName()), TypedConfig: mustPack(state)},
 	}}}
-	to.TypedPerFilterConfig = map[string]*anypb.Any{t.sessions: mustPack(&routepb.FilterConfig{Config: mustPack(override), IsOptional: true})}
+	to.TypedPerFilterConfig = map[string]*anypb.Any{t.own.service.sessionsName(): mustPack(&routepb.FilterConfig{Config: mustPack(override), IsOptional: true})}
 }
 
 // mustPack packs a message whose text is that of a document, which is UTF-8.

@@ -173,13 +173,8 @@ func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
 	if d == nil {
 		return Merged{}, false
 	}
-	var parts []*meshpolicy.To
-	for _, p := range d.parts {
-		if p.Policy.TargetRef.Selects(c) {
-			parts = append(parts, p)
-		}
-	}
-	return meshpolicy.MergeParts(parts), true
+	isOfOthers := func(p *meshpolicy.To) bool { return !p.Policy.TargetRef.Selects(c) }
+	return meshpolicy.MergeParts(slices.DeleteFunc(slices.Clone(d.parts), isOfOthers)), true
 }
 
 // ListenerName returns the name under which clients subscribe to a service.

@@ -23,7 +23,7 @@ func missingID(subset string) string { return subset + ";no-such-service" }
 // missingBackends adds what is in place of a missing service, and of its subsets, that policies send requests to.
 func (c *compiler) missingBackends() {
 	policies := make(map[string][]string)
-	for _, p := range c.from {
+	for _, p := range c.mesh.mention(c.service).from {
 		for _, r := range p.Rules {
 			for _, ref := range r.BackendRefs {
 				if id := ref.Subset().ID; ref.Name == c.service && !slices.Contains(policies[id], p.Policy.Name) {
@@ -35,8 +35,8 @@ func (c *compiler) missingBackends() {
 	service, _, _ := strings.Cut(c.service, ";") // what follows says why no service can have the name
 	for _, id := range slices.Sorted(maps.Keys(policies)) {
 		err := status.Newf(codes.NotFound, "the mesh has no service %q, to which requests are sent by %s", service, namesOf(policies[id]))
-		c.others = append(append(c.others, c.naming.emptyCluster(missingID(id), service)...),
-			&Resource{TypeURL: ClusterType, Name: c.naming.resource(ClusterType, id), Service: service, Err: err})
+		c.others = append(append(c.others, c.mesh.naming.emptyCluster(missingID(id), service)...),
+			&Resource{TypeURL: ClusterType, Name: c.mesh.naming.resource(ClusterType, id), Service: service, Err: err})
 	}
 }
 

@@ -19,13 +19,6 @@ import (
 // places writes where the parts of resources stand, below Input.SourceDir.
 type places struct{ dir string }
 
-func newPlaces(dir string) places {
-	if dir == "" {
-		return places{}
-	}
-	return places{filepath.Clean(dir)}
-}
-
 // of returns "file:line" relative to the directory, or "" if it is not known. Of a file elsewhere it has
 // only the last element: the paths of the control plane are not for clients.
 func (p places) of(s Source) string {
@@ -40,26 +33,20 @@ func (p places) of(s Source) string {
 	return s.String()
 }
 
-func (p places) filters(s *Service) string {
-	if len(s.Filters) == 0 {
-		return ""
-	}
-	return p.of(cmp.Or(s.FiltersSource, s.Source))
-}
-
-func (p places) tls(s *Service) string {
-	if s.TLS == nil {
-		return ""
-	}
-	return p.of(cmp.Or(s.TLS.Source, s.Source))
-}
-
 func (p places) listener(s *Service) *corepb.Metadata {
-	return provenance.Metadata(map[string]string{provenance.Service: p.of(s.Source), provenance.Filters: p.filters(s)})
+	parts := map[string]string{provenance.Service: p.of(s.Source)}
+	if len(s.Filters) > 0 {
+		parts[provenance.Filters] = p.of(cmp.Or(s.FiltersSource, s.Source))
+	}
+	return provenance.Metadata(parts)
 }
 
 func (p places) cluster(s *Service) *corepb.Metadata {
-	return provenance.Metadata(map[string]string{provenance.Service: p.of(s.Source), provenance.TLS: p.tls(s)})
+	parts := map[string]string{provenance.Service: p.of(s.Source)}
+	if s.TLS != nil {
+		parts[provenance.TLS] = p.of(cmp.Or(s.TLS.Source, s.Source))
+	}
+	return provenance.Metadata(parts)
 }
 
 func (p places) endpoint(e *Endpoint) *corepb.Metadata {
@@ -80,12 +67,8 @@ func (w *placeWriter) configuration(plain *routepb.RouteConfiguration, kinds [][
 	host := shallowCopy(plain.GetVirtualHosts()[0])
 	host.Routes = nil
 	for i, route := range plain.GetVirtualHosts()[0].GetRoutes() {
-		var o origins
-		for _, made := range slices.Backward(kinds) {
-			o.add(made[i])
-		}
 		placed := shallowCopy(route)
-		placed.Metadata = w.metadata(&o)
+		placed.Metadata = w.metadata(kinds, i)
 		host.Routes = append(host.Routes, placed)
 	}
 	config := shallowCopy(plain)
@@ -93,49 +76,40 @@ func (w *placeWriter) configuration(plain *routepb.RouteConfiguration, kinds [][
 	return config
 }
 
-// origins are the places of the rules that decide the parts of a route. Clients with one variant may be selected by different
-// policies with the same result: then each decides for some of them, and all of them are named.
-type origins struct {
-	matches []Source
-	fields  [meshpolicy.NumFields][]Source
-}
+// routeParts are the parts of a route: fields and, the last one, matches.
+var routeParts = append(meshpolicy.FieldNames[:], provenance.Matches)
 
-// add adds the places of what a route is made of.
-func (o *origins) add(r meshpolicy.Route) {
-	if r.Rule == nil {
-		return
-	}
-	for _, from := range r.Rule.MatchesFrom {
-		o.matches = addSource(o.matches, from.MatchSource(r.Index))
-	}
-	for f, from := range r.Rule.From {
-		if from != nil {
-			o.fields[f] = addSource(o.fields[f], from.FieldSource(meshpolicy.Field(f)))
+// metadata returns the metadata of a route: where the rules are that decide its parts. It is nil for one that no policy has. Clients with one
+// variant may be selected by different policies with the same result: then each decides for some of them, and all of them are named.
+func (w *placeWriter) metadata(kinds [][]meshpolicy.Route, i int) *corepb.Metadata {
+	var sources [meshpolicy.NumFields + 1][]Source // those of the fields, and of the matches
+	add := func(part meshpolicy.Field, s Source) {
+		if !slices.Contains(sources[part], s) {
+			sources[part] = append(sources[part], s)
 		}
 	}
-}
-
-func addSource(list []Source, s Source) []Source {
-	if slices.Contains(list, s) {
-		return list
+	for _, made := range slices.Backward(kinds) {
+		if made[i].Rule == nil {
+			continue
+		}
+		for _, from := range made[i].Rule.MatchesFrom {
+			add(meshpolicy.NumFields, from.MatchSource(made[i].Index))
+		}
+		for f, from := range made[i].Rule.From {
+			if from != nil {
+				add(meshpolicy.Field(f), from.FieldSource(meshpolicy.Field(f)))
+			}
+		}
 	}
-	return append(list, s)
-}
-
-// metadata returns the metadata of a route, nil for one that no policy has.
-func (w *placeWriter) metadata(o *origins) *corepb.Metadata {
-	parts := map[string]string{provenance.Matches: w.join(o.matches)}
-	key := parts[provenance.Matches]
-	for f, name := range meshpolicy.FieldNames {
-		parts[name] = w.join(o.fields[f])
+	parts, key := make(map[string]string, len(sources)), ""
+	for f, name := range routeParts {
+		parts[name] = w.join(sources[f])
 		key += "\n" + parts[name]
 	}
-	if m, ok := w.made[key]; ok {
-		return m
+	if w.made[key] == nil {
+		w.made[key] = provenance.Metadata(parts)
 	}
-	m := provenance.Metadata(parts)
-	w.made[key] = m
-	return m
+	return w.made[key]
 }
 
 // maxPlaces bounds the places of one part.

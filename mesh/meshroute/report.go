@@ -1,8 +1,10 @@
 package meshroute
 
 import (
+	"fmt"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
@@ -52,26 +54,39 @@ func (r Report) String() string {
 	return text + r.Message
 }
 
-// reportOn returns a report on the destination of a part.
-func reportOn(p *meshpolicy.To, s Severity, message string) Report {
-	return Report{Severity: s, Policy: p.Policy.Name, Source: p.Policy.Source, Path: p.Path(), Message: message}
+// says completes a report.
+func (r Report) says(s Severity, format string, args ...any) Report {
+	r.Severity, r.Message = s, fmt.Sprintf(format, args...)
+	return r
 }
 
-// reportOnLeftOut returns a report on the destination of a part that counts for nothing there.
-func reportOnLeftOut(p *meshpolicy.To, message string) Report {
-	r := reportOn(p, Error, message)
+// differs completes a report by what other clients do about a feature, for which args are.
+func (r Report) differs(s Severity, f *dialect.Feature, args ...any) Report {
+	clients, note := f.Note()
+	r.Clients = clients
+	return r.says(s, note, args...)
+}
+
+// onPart returns a report on the destination of a part.
+func onPart(p *meshpolicy.To) Report {
+	return Report{Policy: p.Policy.Name, Source: p.Policy.Source, Path: p.Path()}
+}
+
+// onLeftOut returns a report on the destination of a part that counts for nothing there.
+func onLeftOut(p *meshpolicy.To, format string, args ...any) Report {
+	r := onPart(p).says(Error, format, args...)
 	r.LeftOut = true
 	return r
 }
 
-// reportOnRule returns a report on a rule. field is the path below it, or empty.
-func reportOnRule(r *meshpolicy.Rule, field string, s Severity, message string) Report {
-	path, source, p := r.Path(), r.Source(0), r.To.Policy
+// onRule returns a report on a rule. field is the path below it, or empty.
+func onRule(r *meshpolicy.Rule, field string) Report {
+	path, source := r.Path(), r.Source(0)
 	if field != "" {
 		path += "." + field
 	}
 	if strings.HasPrefix(field, "backendRefs") {
 		source = r.FieldSource(meshpolicy.FieldBackendRefs)
 	}
-	return Report{Severity: s, Policy: p.Name, Source: source, Path: path, Message: message}
+	return Report{Policy: r.To.Policy.Name, Source: source, Path: path}
 }

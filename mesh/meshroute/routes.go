@@ -42,7 +42,7 @@ func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, []mesh
 		}
 	}
 	return &routepb.RouteConfiguration{
-		Name:         t.naming.resource(RouteConfigurationType, t.service),
+		Name:         t.mesh.naming.resource(RouteConfigurationType, t.service),
 		VirtualHosts: []*routepb.VirtualHost{host},
 	}, made
 }
@@ -165,7 +165,7 @@ func stringMatcher(v meshpolicy.ValueMatch) *matcherpb.StringMatcher {
 // action sets the action for matching requests.
 func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) {
 	forward := &routepb.RouteAction{}
-	proto.Merge(forward, t.settings)
+	proto.Merge(forward, t.own.service.Route)
 	t.destination(forward, r)
 	to.Action = &routepb.Route_Route{Route: forward}
 	if r == nil {
@@ -182,7 +182,7 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 			to.ResponseHeadersToAdd, to.ResponseHeadersToRemove = headerOptions(f.Headers), f.Headers.Remove
 		case meshpolicy.RequestMirror:
 			// A mirror that does not exist must not be in the way of the request itself.
-			if t.known(f.Mirror.Name) {
+			if t.mesh.service(f.Mirror.Name) != nil {
 				forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies, &routepb.RouteAction_RequestMirrorPolicy{
 					Cluster: t.cluster(f.Mirror), RuntimeFraction: fraction(f.MirrorPerMillion),
 				})
@@ -199,8 +199,8 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 		}
 	}
 	text := "no backend of the route has a weight above 0"
-	if problem := r.Unsupported(); problem != "" {
-		text = "the rule of the route is not supported: " + problem
+	if r.Problem != "" {
+		text = "the rule of the route is not supported: " + r.Problem
 	} else if r.NoBackends {
 		text = "the rule of the route has no backendRefs"
 	}
@@ -228,16 +228,16 @@ func refused(service string) *routepb.Route_DirectResponse {
 // no endpoints. Some clients support no action other than route.
 func (t routeTable) nowhere() *routepb.Route_Route {
 	return &routepb.Route_Route{Route: &routepb.RouteAction{
-		ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: t.naming.resource(ClusterType, deadID(t.service))},
+		ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: t.mesh.naming.resource(ClusterType, deadID(t.service))},
 	}}
 }
 
 func (t routeTable) cluster(ref *meshpolicy.BackendRef) string {
 	id := ref.Subset().ID
-	if t.grpc && !t.known(ref.Name) {
+	if t.grpc && t.mesh.service(ref.Name) == nil {
 		id = missingID(id)
 	}
-	return t.naming.resource(ClusterType, id)
+	return t.mesh.naming.resource(ClusterType, id)
 }
 
 // destination sets the cluster or the clusters. r may be nil.

@@ -39,7 +39,7 @@ func fits(m *meshpolicy.Match, path string, headers metadata.MD) bool {
 	}
 	for _, h := range m.Headers {
 		value, there := strings.Join(headers[h.Name], ","), len(headers[h.Name]) > 0
-		ok := map[meshpolicy.MatchType]bool{
+		ok := map[string]bool{
 			meshpolicy.Exact: there && value == h.Value, meshpolicy.Prefix: there && strings.HasPrefix(value, h.Value), meshpolicy.Present: there, meshpolicy.Absent: !there,
 			meshpolicy.RegularExpression: there && h.Type == meshpolicy.RegularExpression && regexp.MustCompile("^(?:"+h.Value+")$").MatchString(value),
 		}[h.Type]

@@ -88,7 +88,7 @@ var grpcRoutes = condition{{meshpolicy.RoutesKey, meshpolicy.GRPCRoutes}}
 // makeVariants returns the variants of the routes, or false if there are too many.
 func (c *compiler) makeVariants(name string) (*variants, bool) {
 	most := bound{maxVariants, maxRules}
-	if c.separate { // the parts are bounded already
+	if c.mesh.in.Separate { // the parts are bounded already
 		most = bound{math.MaxInt, math.MaxInt}
 	}
 	kinds := noKinds()
@@ -123,9 +123,9 @@ func (c *compiler) makeVariants(name string) (*variants, bool) {
 		v.conditions, v.list = append(v.conditions, k.condition), append(v.list, r)
 		decided = append(decided, [][]meshpolicy.Route{made})
 	}
-	writer := placeWriter{places: c.places, made: make(map[string]*corepb.Metadata)}
+	writer := placeWriter{places: c.mesh.places, made: make(map[string]*corepb.Metadata)}
 	for i, r := range v.list {
-		if routes, ok := r.Message.(*routepb.RouteConfiguration); ok && c.places.dir != "" && len(c.parts) > 0 {
+		if routes, ok := r.Message.(*routepb.RouteConfiguration); ok && c.mesh.places.dir != "" && len(c.parts) > 0 {
 			r.Message = writer.configuration(routes, decided[i])
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -65,10 +66,12 @@ func choose(t *testing.T, c Client, keys []string, variants []*Resource) *Resour
 
 // tableOf translates rules for one client.
 func tableOf(in Input, name string, c Client) routeTable {
-	known := func(n string) bool {
-		return slices.ContainsFunc(in.Services, func(s *Service) bool { return s.Name == n })
+	services := new(pmap.Builder[*serviceResources])
+	for _, s := range in.Services {
+		services.Set(s.Name, &serviceResources{service: s})
 	}
-	of := &compiler{naming: naming{in.Authority}, known: known, destination: &destination{service: name, sessions: sessionFilter}}
+	m := &Mesh{naming: naming{in.Authority}, services: services.Map()}
+	of := &compiler{&destination{service: name}, m, m.service(name)}
 	return routeTable{of, c.Tag(meshpolicy.RoutesKey) != ""}
 }
 

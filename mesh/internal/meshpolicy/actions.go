@@ -121,34 +121,24 @@ var RetryStatuses = map[int]string{
 // readSession reads a SessionPersistence. Earlier versions of the API have cookieConfig and sessionName.
 func (r *reader) readSession(v document.Value, unique string) *Session {
 	o := v.Object("type", "sessionName", "absoluteTimeout", "idleTimeout", "cookie", "cookieConfig", "header")
-	s := &Session{Path: "/"}
-	absolute := readDuration(o.Field("absoluteTimeout"))
-	if idle := o.Field("idleTimeout"); idle.Present() {
+	absolute, idle := o.Field("absoluteTimeout"), o.Field("idleTimeout")
+	timeout := readDuration(absolute)
+	if idle.Present() {
 		r.note(idle, "idleTimeout has no effect")
 	}
-	name := o.Field("sessionName")
 	if o.Field("type").OneOf("Cookie", "Header") == "Header" {
-		if field := o.Field("header").Object("name").Field("name"); field.Present() {
-			s.Header = ReadSessionHeader(field)
-		} else if name.Present() {
-			s.Header = ReadSessionHeader(name)
-		} else {
+		name := firstOf(o.Field("header").Object("name").Field("name"), o.Field("sessionName"))
+		if !name.Present() {
 			o.Fault("add header: {name: …}", "the header with the session has no name")
 		}
-		if absolute != nil {
-			r.note(o.Field("absoluteTimeout"), "absoluteTimeout has no effect on sessions by a header")
+		if absolute.Present() {
+			r.note(absolute, "absoluteTimeout has no effect on sessions by a header")
 		}
-		return s
+		return &Session{Path: "/", Header: ReadSessionHeader(name)}
 	}
-	cookie := o.Field("cookie")
-	if !cookie.Present() {
-		cookie = o.Field("cookieConfig")
-	}
-	c := cookie.Object("name", "path", "lifetimeType")
-	if field := c.Field("name"); field.Present() {
-		name = field
-	}
-	if s.Cookie = unique; name.Present() {
+	c := firstOf(o.Field("cookie"), o.Field("cookieConfig")).Object("name", "path", "lifetimeType")
+	s := &Session{Path: "/", Cookie: unique}
+	if name := firstOf(c.Field("name"), o.Field("sessionName")); name.Present() {
 		s.Cookie = ReadCookieName(name)
 	}
 	if path := c.Field("path"); path.Present() {
@@ -156,14 +146,14 @@ func (r *reader) readSession(v document.Value, unique string) *Session {
 	}
 	permanent := c.Field("lifetimeType").OneOf("Permanent", "Session") == "Permanent"
 	switch {
-	case permanent && absolute == nil:
+	case permanent && timeout == nil:
 		o.Fault("add absoluteTimeout", "a permanent cookie needs an absoluteTimeout")
-	case permanent && *absolute == 0 && o.Field("absoluteTimeout").IsText():
-		o.Field("absoluteTimeout").Fault("", "a permanent cookie needs an absoluteTimeout above 0")
+	case permanent && *timeout == 0 && absolute.IsText():
+		absolute.Fault("", "a permanent cookie needs an absoluteTimeout above 0")
 	case permanent:
-		s.TTL = *absolute
-	case absolute != nil:
-		r.note(o.Field("absoluteTimeout"), "absoluteTimeout has no effect on a cookie whose lifetimeType is Session")
+		s.TTL = *timeout
+	case absolute.Present():
+		r.note(absolute, "absoluteTimeout has no effect on a cookie whose lifetimeType is Session")
 	}
 	return s
 }
@@ -171,14 +161,11 @@ func (r *reader) readSession(v document.Value, unique string) *Session {
 // ReadSessionHeader reads the name of the header that a session is identified by, in requests and responses, and
 // returns it in lower case. Clients reject routes and Listeners with one that gRPC does not pass on.
 func ReadSessionHeader(v document.Value) string {
-	if !v.IsText() {
-		return v.Text()
-	}
 	name, err := headeredit.Name(headeredit.Request, v.Text())
 	if err == nil {
 		_, err = headeredit.Name(headeredit.Response, name)
 	}
-	if err != nil {
+	if err != nil && v.IsText() {
 		v.Fault("use another name", "sessions cannot be identified by the %v", err)
 	}
 	return name
@@ -193,11 +180,9 @@ func ReadCookieName(v document.Value) string {
 	return name
 }
 
+var cookiePath = regexp.MustCompile(`^[ -:<-~]*$`)
+
 // ReadCookiePath reads the path of a cookie.
 func ReadCookiePath(v document.Value) string {
-	path := v.Text()
-	if strings.ContainsFunc(path, func(r rune) bool { return r == ';' || r < ' ' || r > '~' }) {
-		v.Fault("", "%q cannot be the path of a cookie (RFC 6265)", path)
-	}
-	return path
+	return readText(v, cookiePath, "", "%q cannot be the path of a cookie (RFC 6265)")
 }

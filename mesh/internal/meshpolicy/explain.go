@@ -82,17 +82,14 @@ func describe(r *Rule, at Source) string {
 
 // describe returns the lines that describe a field other than backendRefs.
 func (r *Rule) describe(f Field) (lines []string) {
-	switch f {
-	case FieldFilters:
-		for i := range r.Filters {
-			lines = append(lines, r.Filters[i].String())
-		}
-	case FieldTimeouts:
-		lines = append(lines, r.Timeouts.String())
-	case FieldRetry:
-		lines = append(lines, r.Retry.String())
-	case FieldSession:
-		lines = append(lines, r.Session.String())
+	switch {
+	case f != FieldFilters:
+		return []string{[]fmt.Stringer{FieldTimeouts: r.Timeouts, FieldRetry: r.Retry, FieldSession: r.Session}[f].String()}
+	case r.Problem != "":
+		return []string{"not supported: " + r.Problem}
+	}
+	for i := range r.Filters {
+		lines = append(lines, r.Filters[i].String())
 	}
 	return lines
 }

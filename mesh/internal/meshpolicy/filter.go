@@ -5,30 +5,20 @@ import (
 	"strings"
 )
 
-// FilterType is the type of a filter.
-type FilterType int
-
 // The types of filters. A rule has each at most once, except RequestMirror.
 const (
-	RequestHeaderModifier FilterType = iota
-	ResponseHeaderModifier
+	RequestHeaderModifier  = "RequestHeaderModifier"
+	ResponseHeaderModifier = "ResponseHeaderModifier"
 	// RequestMirror sends a copy of the request to a mirror, and ignores its response.
-	RequestMirror
+	RequestMirror = "RequestMirror"
 	// RequestRedirect answers with a redirect. It excludes URLRewrite.
-	RequestRedirect
-	URLRewrite
-	// Unsupported fails the requests: the rule has a filter, or something else, that is not supported or wrong. It is in no document.
-	Unsupported
+	RequestRedirect = "RequestRedirect"
+	URLRewrite      = "URLRewrite"
 )
-
-var filterTypeNames = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "RequestRedirect", "URLRewrite", "Unsupported"}
-
-// String returns the type as it is written in policies.
-func (t FilterType) String() string { return filterTypeNames[t] }
 
 // Filter changes a request or its response. The field of its type is set.
 type Filter struct {
-	Type FilterType
+	Type string
 	// Headers is for RequestHeaderModifier and ResponseHeaderModifier.
 	Headers *HeaderModifier `json:",omitempty"`
 	Mirror  *BackendRef     `json:",omitempty"`
@@ -36,8 +26,6 @@ type Filter struct {
 	MirrorPerMillion *uint32   `json:",omitempty"`
 	Redirect         *Redirect `json:",omitempty"`
 	Rewrite          *Rewrite  `json:",omitempty"`
-	// Problem is what is wrong, for Unsupported.
-	Problem string `json:",omitempty"`
 }
 
 // HeaderModifier edits headers. Names are unique and in lower case.
@@ -98,10 +86,8 @@ func (f *Filter) String() string {
 		return words("RequestRedirect", fmt.Sprint(r.StatusCode), "scheme", r.Scheme, "hostname", r.Hostname, "port", port, "path", r.Path.String())
 	case URLRewrite:
 		return words("URLRewrite", "", "hostname", f.Rewrite.Hostname, "path", f.Rewrite.Path.String())
-	case Unsupported:
-		return "not supported: " + f.Problem
 	default:
-		return f.Type.String() + f.Headers.String()
+		return f.Type + f.Headers.String()
 	}
 }
 

@@ -2,10 +2,7 @@ package meshpolicy
 
 import (
 	"cmp"
-	"regexp"
-	"regexp/syntax"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
@@ -26,8 +23,9 @@ const NamespaceTag = "namespace"
 const UnknownKind = ";unknown-kind"
 
 func (r *reader) note(v document.Value, text string) {
-	at := v.Position()
-	r.notes = append(r.notes, Note{at.Line, at.Path, text})
+	note := v.Position()
+	note.Problem = text
+	r.notes = append(r.notes, note)
 }
 
 // readRoute reads a route of the Gateway API.
@@ -46,24 +44,18 @@ func (r *reader) readRoute(doc document.Value) []*Policy {
 		return nil
 	}
 	var policies []*Policy
-	if len(producer) > 0 {
+	for i, to := range [][]To{producer, consumer} {
 		p := all
-		p.To = producer
-		policies = append(policies, &p)
-	}
-	if len(consumer) > 0 {
-		p := all
-		p.TargetRef, p.To = TargetRef{Tags: map[string]string{NamespaceTag: cmp.Or(r.namespace, "default")}}, consumer
-		if len(producer) > 0 {
-			p.Name += "/consumer"
+		if p.To = to; len(to) == 0 {
+			continue
 		}
-		policies = append(policies, &p)
-	}
-	if len(policies) > 0 {
-		policies[0].Notes = r.notes
-	}
-	for i := range policies {
-		policies[i] = New(*policies[i])
+		if i == 1 {
+			p.TargetRef.Tags = map[string]string{NamespaceTag: cmp.Or(r.namespace, "default")}
+		}
+		if p.Notes = r.notes; len(policies) > 0 {
+			p.Name, p.Notes = p.Name+"/consumer", nil
+		}
+		policies = append(policies, New(p))
 	}
 	return policies
 }
@@ -104,7 +96,7 @@ func (r *reader) parents(v document.Value, rules []Rule) (producer, consumer []T
 		if r.inFolder {
 			ReadServiceName(o.Field("name"))
 		}
-		home := r.serviceName(name, namespace, readPortAndSection(o))
+		home := r.serviceName(name, namespace, readPort(o))
 		if seen[home] {
 			r.note(item, "an earlier parent is the same service, and ports make no difference")
 			continue
@@ -123,24 +115,6 @@ func (r *reader) parents(v document.Value, rules []Rule) (producer, consumer []T
 	return producer, consumer
 }
 
-// readRoutePort reads the port of a reference, empty if it has none.
-func readRoutePort(o document.Object) string {
-	if port := o.Field("port"); !port.Absent() {
-		return strconv.FormatUint(port.Uint(1, 65535), 10)
-	}
-	return ""
-}
-
-// readPortAndSection reads the port of a reference for a ServiceNaming.
-func readPortAndSection(o document.Object) string {
-	return JoinPort(readRoutePort(o), o.Field("sectionName").Text())
-}
-
-// JoinPort returns the port for a ServiceNaming of a reference that has a number, the name of a section, both or none.
-func JoinPort(number, section string) string {
-	return strings.Trim(number+":"+section, ":")
-}
-
 // isService reports whether group and kind are those of a Service, or absent. The group is "" in Kubernetes; folders know it as
 // "core", too.
 func (r *reader) isService(o document.Object) bool {
@@ -148,119 +122,11 @@ func (r *reader) isService(o document.Object) bool {
 	return (group == "" || r.inFolder && group == "core") && (!kind.Present() || kind.Text() == "Service")
 }
 
-// anySegment matches a service or a method.
-const anySegment = "[^/]+"
-
-// grpcName matches the name of a service, with its package, or of a method: a segment of a path.
-var grpcName = regexp.MustCompile(`^[!-.0->@-~]+$`)
-
-// readGRPCMethod reads a GRPCMethodMatch as a condition on the path, /service/method. It is zero for all
-// methods.
-func readGRPCMethod(v document.Value) PathMatch {
-	if !v.Present() {
-		return PathMatch{}
-	}
-	o := v.Object("type", "service", "method")
-	service, method := o.Field("service"), o.Field("method")
-	expression := o.Field("type").OneOf("Exact", "RegularExpression") == RegularExpression.String()
-	for i, field := range []document.Value{service, method} {
-		if !field.IsText() {
-			continue
-		}
-		switch name := field.Text(); {
-		case name == "":
-			field.Fault("leave it out to match all", "an empty name matches nothing")
-		case !expression && !grpcName.MatchString(name):
-			field.Fault("", "%q cannot be the name of a %s of gRPC", name, []string{"service", "method"}[i])
-		}
-	}
-	valid := true
-	part := func(v document.Value) string {
-		switch {
-		case !v.Present():
-			return anySegment
-		case expression:
-			text, ok := readNameRegex(v)
-			valid = valid && ok
-			return "(?:" + text + ")"
-		default:
-			return regexp.QuoteMeta(v.Text())
-		}
-	}
-	switch {
-	case !service.Present() && !method.Present():
-		o.Fault("leave out the condition to match all", "service or method is needed")
-		return PathMatch{}
-	case expression || !service.Present():
-		whole := "/" + part(service) + "/" + part(method)
-		if valid {
-			checkRegex(v, whole)
-		}
-		return PathMatch{RegularExpression, whole}
-	case !method.Present():
-		return PathMatch{Prefix, "/" + service.Text()}
-	default:
-		return PathMatch{Exact, "/" + service.Text() + "/" + method.Text()}
-	}
-}
-
-// readNameRegex reads an expression for the whole name of a service or method, without the anchors that it would not match with
-// inside of one for a path. ok is false if there is an error.
-func readNameRegex(v document.Value) (pattern string, ok bool) {
-	if pattern = v.Text(); !checkRegex(v, pattern) {
-		return "", false
-	}
-	tree, _ := syntax.Parse(pattern, syntax.Perl) // checkRegex found it to be valid
-	before := tree.String()
-	if !dropAnchors(tree, true, true) {
-		v.Fault("leave ^ and $ out, as the expression is for the whole name", "%q has an anchor where no name begins or ends", pattern)
-		return "", false
-	}
-	if after := tree.String(); after != before {
-		return after, true
-	}
-	return pattern, true
-}
-
-// dropAnchors drops the anchors at the begin and the end of a text, where re stands if begin and end are set, and reports whether
-// there are no others.
-func dropAnchors(re *syntax.Regexp, begin, end bool) (ok bool) {
-	switch re.Op {
-	case syntax.OpBeginLine, syntax.OpBeginText:
-		ok = begin
-		*re = syntax.Regexp{Op: syntax.OpEmptyMatch}
-		return ok
-	case syntax.OpEndLine, syntax.OpEndText:
-		ok = end
-		*re = syntax.Regexp{Op: syntax.OpEmptyMatch}
-		return ok
-	case syntax.OpStar, syntax.OpPlus, syntax.OpRepeat:
-		begin, end = false, false // it stands there only once
-	}
-	ok = true
-	for i, sub := range re.Sub {
-		concat := re.Op == syntax.OpConcat
-		first := !concat || !slices.ContainsFunc(re.Sub[:i], hasWidth)
-		last := !concat || !slices.ContainsFunc(re.Sub[i+1:], hasWidth)
-		ok = dropAnchors(sub, begin && first, end && last) && ok
-	}
-	return ok
-}
-
-// hasWidth reports whether an expression may match text.
-func hasWidth(re *syntax.Regexp) bool {
-	switch re.Op {
-	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpBeginText, syntax.OpEndLine, syntax.OpEndText:
-		return false
-	}
-	return true
-}
-
 // readRouteBackend reads a backendRef of a route.
-func (r *reader) readRouteBackend(v document.Value, weighted bool) BackendRef {
+func (r *reader) readRouteBackend(v document.Value) BackendRef {
 	o := v.Object("group", "kind", "name", "namespace", "port", "weight", "filters")
 	namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), ReadServiceName(o.Require("name"))
-	ref := BackendRef{Name: r.serviceName(name, namespace, readRoutePort(o)), Weight: 1}
+	ref := BackendRef{Name: r.serviceName(name, namespace, readPort(o)), Weight: readWeight(o, 1_000_000)}
 	switch {
 	case r.isService(o):
 	case r.inFolder:
@@ -269,18 +135,11 @@ func (r *reader) readRouteBackend(v document.Value, weighted bool) BackendRef {
 		kind := strings.TrimSuffix(o.Field("kind").Text()+"."+o.Field("group").Text(), ".")
 		ref.Name = kind + "/" + name + "." + namespace + UnknownKind
 	}
-	if w := o.Field("weight"); w.Present() {
-		ref.Weight = uint32(w.Uint(0, 1_000_000))
-	}
 	for _, f := range r.readFilters(o.Field("filters")) {
-		if f.Type == RequestHeaderModifier || f.Type == ResponseHeaderModifier {
-			ref.Filters = append(ref.Filters, f)
-		} else {
+		if f.Headers == nil {
 			o.Field("filters").Fault("write it as a filter of the rule", "a %s of a single backend is not supported", f.Type)
 		}
-	}
-	if !weighted {
-		ref.Weight = 0
+		ref.Filters = append(ref.Filters, f)
 	}
 	return ref
 }

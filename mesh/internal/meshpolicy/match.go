@@ -20,33 +20,25 @@ type Match struct {
 	Query   []ValueMatch `json:",omitempty"`
 }
 
-// MatchType is the type of a comparison.
-type MatchType int
-
-// The types of matches.
+// The types of comparisons, in the order in which paths are tried.
 const (
 	// Exact matches equal text.
-	Exact MatchType = iota
+	Exact = "Exact"
 	// Prefix matches text with this prefix. In paths it ends at a segment: "/a" is a prefix of
 	// "/a" and "/a/b", not of "/ab".
-	Prefix
+	Prefix = "Prefix"
 	// RegularExpression matches the whole text, in the syntax of RE2.
-	RegularExpression
+	RegularExpression = "RegularExpression"
 	// Present matches a header with any value.
-	Present
+	Present = "Present"
 	// Absent matches if there is no such header.
-	Absent
+	Absent = "Absent"
 )
-
-var matchTypeNames = []string{"Exact", "Prefix", "RegularExpression", "Present", "Absent"}
-
-// String returns the type as it is written in policies.
-func (t MatchType) String() string { return matchTypeNames[t] }
 
 // PathMatch is the condition on the path. The zero PathMatch and the prefix "/" match everything.
 type PathMatch struct {
 	// Type is Exact, Prefix or RegularExpression.
-	Type MatchType
+	Type string
 	// Value starts with "/", except for a RegularExpression. A Prefix other than "/" does not end
 	// with one.
 	Value string
@@ -57,7 +49,7 @@ type ValueMatch struct {
 	// Name is in lower case for a header.
 	Name string
 	// Type is Exact or RegularExpression for a query parameter.
-	Type MatchType
+	Type string
 	// Value is empty for Present and Absent.
 	Value string `json:",omitempty"`
 }
@@ -72,7 +64,7 @@ func (m *Match) all() bool {
 
 // String returns the conditions on one line.
 func (m *Match) String() string {
-	parts := []string{"path " + m.Path.Type.String() + " " + m.Path.Value}
+	parts := []string{"path " + m.Path.Type + " " + m.Path.Value}
 	if m.Path == (PathMatch{}) {
 		parts[0] = "any path"
 	}
@@ -90,11 +82,11 @@ func (m *Match) String() string {
 
 // String returns the condition in short.
 func (v ValueMatch) String() string {
-	return strings.TrimRight(v.Name+" "+v.Type.String()+" "+v.Value, " ")
+	return strings.TrimRight(v.Name+" "+v.Type+" "+v.Value, " ")
 }
 
 func (v ValueMatch) compare(o ValueMatch) int {
-	return cmp.Or(strings.Compare(v.Name, o.Name), cmp.Compare(v.Type, o.Type), strings.Compare(v.Value, o.Value))
+	return cmp.Or(strings.Compare(v.Name, o.Name), strings.Compare(v.Type, o.Type), strings.Compare(v.Value, o.Value))
 }
 
 // normalize makes the keys of equal matches equal.
@@ -137,18 +129,9 @@ func compareMatches(a, b *Match) int {
 }
 
 func (p PathMatch) compare(o PathMatch) int {
-	switch none := (PathMatch{}); {
-	case p == none && o == none:
+	rank := func(p PathMatch) int { return slices.Index([]string{Exact, Prefix, RegularExpression, ""}, p.Type) }
+	if p.Type == Exact && o.Type == Exact {
 		return 0
-	case p == none:
-		return 1
-	case o == none:
-		return -1
-	case p.Type != o.Type:
-		return cmp.Compare(p.Type, o.Type)
-	case p.Type == Exact:
-		return 0
-	default:
-		return cmp.Compare(len(o.Value), len(p.Value))
 	}
+	return cmp.Or(rank(p)-rank(o), len(o.Value)-len(p.Value))
 }

@@ -16,7 +16,7 @@ type Merged struct {
 
 // MergedRule is a rule with the origins of its fields.
 type MergedRule struct {
-	// Rule has the fields that some policy has, and no lines.
+	// Rule has the matches, and the fields that some policy has.
 	Rule
 	// MatchesFrom are the rules with the matches, from most to least specific.
 	MatchesFrom []*Rule
@@ -29,8 +29,8 @@ type MergedRule struct {
 // Kuma. Names are unique.
 func (t *To) Compare(o *To) int {
 	return cmp.Or(
-		cmp.Compare(t.Policy.TargetRef.kind(), o.Policy.TargetRef.kind()),
-		cmp.Compare(t.TargetRef.kind(), o.TargetRef.kind()),
+		cmp.Compare(t.Policy.TargetRef.specificity(), o.Policy.TargetRef.specificity()),
+		cmp.Compare(t.TargetRef.specificity(), o.TargetRef.specificity()),
 		cmp.Compare(o.Policy.Created, t.Policy.Created),
 		strings.Compare(o.Policy.Name, t.Policy.Name),
 	)
@@ -61,80 +61,53 @@ func (g Group) Displaces(o Group) bool {
 	return g.Kind == GRPCRouteKind
 }
 
-// MergeParts merges parts that select one client, the least specific first.
-func MergeParts(parts []*To) Merged {
+// MergeParts merges parts that select one client, the least specific first: rules with equal matches become one, whose fields are each
+// that of the most specific rule that has it.
+func MergeParts(parts []*To) (m Merged) {
 	var groups []Group // few: a client has one namespace
 	for _, p := range parts {
-		if g := p.Group(); g != (Group{}) && !slices.Contains(groups, g) {
-			groups = append(groups, g)
+		if !slices.Contains(groups, p.Group()) {
+			groups = append(groups, p.Group())
 		}
 	}
-	if len(groups) > 1 {
-		parts = slices.DeleteFunc(slices.Clone(parts), func(p *To) bool {
-			return slices.ContainsFunc(groups, func(g Group) bool { return g.Displaces(p.Group()) })
-		})
-	}
-	layers := make([]Merged, 0, len(parts))
+	at := make(map[string]int)
 	for _, p := range slices.Backward(parts) {
-		layers = append(layers, p.Merged())
-	}
-	return Join(layers...)
-}
-
-// Join merges layers, the most specific first. It is idempotent and, for layers of MeshHTTPRoutes, associative. Rules with equal matches are merged field by field,
-// but of the rules of the Gateway API's routes only the most specific one counts (GRPCRouteRule.matches: "matching precedence").
-func Join(layers ...Merged) Merged {
-	if len(layers) == 1 {
-		return layers[0]
-	}
-	var m Merged
-	index := make(map[string]int)
-	for _, layer := range layers {
-		m.Complete = m.Complete || layer.Complete
-		for _, rule := range layer.Rules {
-			if i, ok := index[rule.matchesKey]; ok {
-				m.Rules[i].complete(rule)
-				continue
+		if slices.ContainsFunc(groups, func(g Group) bool { return g.Displaces(p.Group()) }) {
+			continue
+		}
+		m.Complete = m.Complete || p.Policy.Complete
+		m.Rules = slices.Grow(m.Rules, len(p.Rules))
+		for i := range p.Rules {
+			r := &p.Rules[i]
+			if _, known := at[r.matchesKey]; !known {
+				at[r.matchesKey] = len(m.Rules)
+				m.Rules = append(m.Rules, MergedRule{Rule: Rule{Matches: r.Matches}})
 			}
-			index[rule.matchesKey] = len(m.Rules)
-			rule.MatchesFrom = slices.Clip(rule.MatchesFrom)
-			m.Rules = append(m.Rules, rule)
+			m.Rules[at[r.matchesKey]].add(r)
 		}
 	}
 	return m
 }
 
-// complete fills in missing fields from a less specific rule.
-func (r *MergedRule) complete(below MergedRule) {
-	hasRoute := slices.ContainsFunc(r.MatchesFrom, (*Rule).IsRoute)
-	counts := func(o *Rule) bool { return !hasRoute || !o.IsRoute() }
-	for _, o := range below.MatchesFrom {
-		if counts(o) && !slices.Contains(r.MatchesFrom, o) {
-			r.MatchesFrom = append(r.MatchesFrom, o)
-		}
+// add fills in the fields that no more specific rule has. Of the rules of the Gateway API's routes only the most specific one counts
+// (GRPCRouteRule.matches: "matching precedence").
+func (m *MergedRule) add(r *Rule) {
+	if r.IsRoute() && slices.ContainsFunc(m.MatchesFrom, (*Rule).IsRoute) {
+		return
 	}
+	m.MatchesFrom = append(m.MatchesFrom, r)
 	for f := range NumFields {
-		if !r.Has(f) && counts(below.From[f]) {
-			r.copyField(f, &below.Rule)
-			r.From[f] = below.From[f]
+		if m.From[f] == nil && r.Has(f) {
+			m.From[f] = r
 		}
 	}
-}
-
-// Merged returns the rules of one part.
-func (t *To) Merged() Merged {
-	m := Merged{Rules: make([]MergedRule, len(t.Rules)), Complete: t.Policy.Complete}
-	for i := range t.Rules {
-		r := &t.Rules[i]
-		m.Rules[i] = MergedRule{Rule: *r, MatchesFrom: []*Rule{r}}
-		m.Rules[i].Line, m.Rules[i].Lines = 0, [NumFields]int{}
-		for f := range NumFields {
-			if r.Has(f) {
-				m.Rules[i].From[f] = r
-			}
-		}
+	if m.From[FieldFilters] == r {
+		m.Filters, m.Problem = r.Filters, r.Problem
 	}
-	return m
+	if m.From[FieldBackendRefs] == r {
+		m.BackendRefs, m.NoBackends = r.BackendRefs, r.NoBackends
+	}
+	m.Timeouts, m.Retry, m.Session = cmp.Or(m.Timeouts, r.Timeouts), cmp.Or(m.Retry, r.Retry), cmp.Or(m.Session, r.Session)
 }
 
 // Route is one entry of a rule's matches.

@@ -1,7 +1,6 @@
 package meshpolicy
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 
@@ -64,7 +63,7 @@ type reader struct {
 	inFolder bool
 	// name and namespace are those of a route, and notes are on it.
 	name, namespace string
-	notes           []Note
+	notes           []document.Fault
 }
 
 // readPolicy reads a MeshHTTPRoute.
@@ -95,7 +94,7 @@ func (r *reader) readHead(doc document.Value) (p Policy, to []document.Value) {
 	at := doc.Position()
 	p = Policy{Name: readName(o), Source: Source{at.File, at.Line}}
 	if ref := spec.Field("targetRef"); ref.Present() {
-		p.TargetRef = r.readClients(ref)
+		p.TargetRef, _ = r.readRef(ref, kinds, "proxyTypes")
 	}
 	return p, spec.Require("to").NonEmpty("a list with at least one destination")
 }
@@ -106,8 +105,7 @@ func (r *reader) readDestinations(items []document.Value) (list []To) {
 	for i, item := range items {
 		t, ok := r.readTo(item)
 		t.Index = i
-		key := Key(t.TargetRef)
-		first, twice := at[key]
+		first, twice := at[t.TargetRef.Name]
 		switch {
 		case !ok:
 		case twice:
@@ -118,7 +116,7 @@ func (r *reader) readDestinations(items []document.Value) (list []To) {
 				}
 			}
 		default:
-			at[key] = len(list)
+			at[t.TargetRef.Name] = len(list)
 			list = append(list, t)
 		}
 	}
@@ -127,20 +125,26 @@ func (r *reader) readDestinations(items []document.Value) (list []To) {
 
 // readName reads the name at the top or in metadata.
 func readName(o document.Object) string {
-	metadata := readMetadata(o.Field("metadata"))
-	top, inner := o.Field("name"), metadata.Field("name")
-	switch {
-	case top.Present() && inner.Present() && top.Text() != inner.Text():
+	top, inner := o.Field("name"), readMetadata(o.Field("metadata")).Field("name")
+	if top.Present() && inner.Present() && top.Text() != inner.Text() {
 		inner.Fault("keep one of the two", "the name differs from that at the top, %q", top.Text())
 		return ""
-	case top.Present():
-		return readWord(top, "a name")
-	case inner.Present():
-		return readWord(inner, "a name")
-	case o.IsObject():
+	}
+	name := firstOf(top, inner)
+	if !name.Present() && o.IsObject() {
 		o.Fault("add metadata: {name: …}", "the policy has no name")
 	}
-	return ""
+	return readWord(name, "a name")
+}
+
+// firstOf returns the first value that there is, if any.
+func firstOf(values ...document.Value) document.Value {
+	for _, v := range values {
+		if v.Present() {
+			return v
+		}
+	}
+	return document.Value{}
 }
 
 // readMetadata reads the metadata of a document. Only name and namespace are for us: the other fields are for other
@@ -167,41 +171,31 @@ func IsName(text string) bool { return word.MatchString(text) }
 
 // readWord reads a name of a policy or service.
 func readWord(v document.Value, what string) string {
-	if !v.IsText() {
-		return v.Text()
-	}
 	text := v.Text()
-	switch {
-	case v.Fits(word, maxWord):
-	case len(text) > maxWord:
+	if len(text) > maxWord {
 		v.Fault("", "this has %d bytes, and %s at most %d", len(text), what, maxWord)
-	default:
+	} else if v.IsText() && !v.Fits(word, maxWord) {
 		v.Fault(NameRule, "%q cannot be %s", text, what)
 	}
 	return text
 }
 
+// readText reads a text that matches a pattern. problem has a %q for one that does not.
+func readText(v document.Value, pattern *regexp.Regexp, suggestion, problem string) string {
+	if v.IsText() && !v.Fits(pattern, 0) {
+		v.Fault(suggestion, problem, v.Text())
+	}
+	return v.Text()
+}
+
 // ReadServiceName reads the name of a service.
 func ReadServiceName(v document.Value) string { return readWord(v, "the name of a service") }
-
-// readOneOf reads the String of one of the values. ok is false if it is none of them.
-func readOneOf[T fmt.Stringer](v document.Value, values ...T) (value T, ok bool) {
-	names := make([]string, len(values))
-	for i := range values {
-		names[i] = values[i].String()
-	}
-	i := slices.Index(names, v.OneOf(names...))
-	if i < 0 {
-		return value, false
-	}
-	return values[i], true
-}
 
 // readTo reads a destination with its rules: to[].rules, or to[].default.rules as in the decision
 // record. ok is false if it has no rule that can be used, or no destination that can be read.
 func (r *reader) readTo(v document.Value) (t To, ok bool) {
 	o := v.Object("targetRef", "rules", "default")
-	known := v.Try(func() { t.TargetRef = r.readDestination(o.Require("targetRef")) }) == ""
+	known := v.Try(func() { t.TargetRef, _ = r.readRef(o.Require("targetRef"), destinationKinds, "proxyTypes") }) == ""
 	direct, inner := o.Field("rules"), o.Field("default")
 	rules := direct
 	switch {
@@ -214,25 +208,4 @@ func (r *reader) readTo(v document.Value) (t To, ok bool) {
 	}
 	t.Rules = r.readRules(rules.NonEmpty("a list with at least one rule"))
 	return t, known && len(t.Rules) > 0
-}
-
-// readRules reads rules whose matches differ: of several of a route with the same ones the first one applies.
-func (r *reader) readRules(items []document.Value) (rules []Rule) {
-	first := make(map[string]int)
-	for i, item := range items {
-		rule, ok := r.readRule(item, i)
-		if !ok {
-			continue
-		}
-		key := Key(rule.Matches)
-		switch at, twice := first[key]; {
-		case !twice:
-			first[key], rules = i, append(rules, rule)
-		case r.isRoute:
-			r.note(item, "an earlier rule has the same matches, so this one has no effect")
-		default:
-			item.Fault("join the two", "the matches are those of rules[%d]", at)
-		}
-	}
-	return rules
 }

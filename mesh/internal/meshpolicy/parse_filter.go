@@ -10,60 +10,59 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-// filterFields are the fields with the configuration of each type. The second spelling is that of the
-// decision record's use cases.
-var filterFields = [Unsupported][]string{
-	RequestHeaderModifier:  {"requestHeaderModifier", "requestHeader"},
-	ResponseHeaderModifier: {"responseHeaderModifier", "responseHeader"},
-	RequestMirror:          {"requestMirror"},
-	RequestRedirect:        {"requestRedirect"},
-	URLRewrite:             {"urlRewrite"},
-}
+// filterFields are the fields with the configuration of a filter, and filterTypes the types that these imply. The last two fields are the
+// spelling of the decision record's use cases.
+var (
+	filterFields = []string{"requestHeaderModifier", "responseHeaderModifier", "requestMirror", "requestRedirect", "urlRewrite", "requestHeader", "responseHeader"}
+	filterTypes  = []string{RequestHeaderModifier, ResponseHeaderModifier, RequestMirror, RequestRedirect, URLRewrite, RequestHeaderModifier, ResponseHeaderModifier}
+)
 
 // readFilters reads a list of filters. The result is not nil. Those of routes that are for browsers are left out.
 func (r *reader) readFilters(v document.Value) []Filter {
 	filters := []Filter{}
-	var seen [URLRewrite + 1]bool
 	for _, item := range v.Items() {
 		switch kind := item.Peek("type"); {
 		case !r.isRoute || !kind.IsText():
 		case kind.Text() == "CORS":
 			r.note(item, "CORS is for browsers, and has no effect on RPCs")
 			continue
-		case r.kind == GRPCRouteKind && (kind.Text() == RequestRedirect.String() || kind.Text() == URLRewrite.String()):
+		case r.kind == GRPCRouteKind && (kind.Text() == RequestRedirect || kind.Text() == URLRewrite):
 			kind.Fault("write an HTTPRoute", "a GRPCRoute has no filter of type %s", kind.Text())
 			continue
 		}
-		f, ok := r.readFilter(item)
-		if !ok {
+		f := r.readFilter(item)
+		if f.Type == "" {
 			continue
 		}
-		if seen[f.Type] && f.Type != RequestMirror {
+		if f.Type != RequestMirror && slices.ContainsFunc(filters, func(o Filter) bool { return o.Type == f.Type }) {
 			item.Fault("join the two", "a rule has at most one %s", f.Type)
 		}
-		seen[f.Type] = true
 		filters = append(filters, f)
 	}
 	return filters
 }
 
-// readFilter reads a filter. Its type is optional, as the field implies it.
-func (r *reader) readFilter(v document.Value) (f Filter, ok bool) {
-	o := v.Object("type", "requestHeaderModifier", "responseHeaderModifier", "requestMirror", "requestRedirect", "urlRewrite", "requestHeader", "responseHeader")
+// readFilter reads a filter. It has no type if there is nothing of one. The field type is optional, as the configuration implies it.
+func (r *reader) readFilter(v document.Value) (f Filter) {
+	o := v.Object(append([]string{"type"}, filterFields...)...)
 	var config document.Value
-	for known, fields := range filterFields {
-		for _, field := range fields {
-			switch found := o.Field(field); {
-			case !found.Present():
-			case config.Present():
-				found.Fault("make two filters of them", "a filter does one thing, and this one is a %s already", f.Type)
-			default:
-				f.Type, config = FilterType(known), found
-			}
+	for i, field := range filterFields {
+		switch found := o.Field(field); {
+		case !found.Present():
+		case config.Present():
+			found.Fault("make two filters of them", "a filter does one thing, and this one is a %s already", f.Type)
+		default:
+			f.Type, config = filterTypes[i], found
 		}
 	}
-	if !checkFilterType(o, f.Type, config.Present()) {
-		return f, false
+	t := o.Field("type")
+	switch written := t.OneOf(filterTypes[:5]...); {
+	case f.Type == "" && written != "":
+		o.Fault("", "a filter of type %s needs the field %q", written, filterFields[slices.Index(filterTypes, written)])
+	case f.Type == "" && !t.Present() && o.IsObject():
+		o.Fault("add one of "+strings.Join(filterFields[:5], ", "), "the filter does nothing")
+	case f.Type != "" && written != "" && written != f.Type:
+		t.Fault("", "the type is %s, but the field is that of a %s", written, f.Type)
 	}
 	switch f.Type {
 	case RequestMirror:
@@ -72,10 +71,10 @@ func (r *reader) readFilter(v document.Value) (f Filter, ok bool) {
 		f.Redirect = readRedirect(config)
 	case URLRewrite:
 		f.Rewrite = readRewrite(config)
-	default:
+	case RequestHeaderModifier, ResponseHeaderModifier:
 		f.Headers = readHeaderModifier(config)
 	}
-	return f, true
+	return f
 }
 
 // readMirror reads a mirror: a MeshHTTPRoute has a percentage, a route percent or fraction.
@@ -85,23 +84,26 @@ func (r *reader) readMirror(v document.Value, f *Filter) {
 		fields = []string{"backendRef", "percent", "fraction"}
 	}
 	o := v.Object(fields...)
-	ref := r.readBackendRef(o.Require("backendRef"), false)
-	f.Mirror = &ref
-	if share := o.Field("percentage"); share.Present() {
-		f.MirrorPerMillion = perMillion(share.Number(0, 100) / 100)
-	}
-	percent, fraction := o.Field("percent"), o.Field("fraction")
-	switch {
+	ref := r.readBackendRef(o.Require("backendRef"))
+	f.Mirror, ref.Weight = &ref, 0
+	share := 0.0
+	switch percentage, percent, fraction := o.Field("percentage"), o.Field("percent"), o.Field("fraction"); {
 	case percent.Present() && fraction.Present():
 		fraction.Fault("keep one of the two", "percent and fraction say the same thing")
+	case percentage.Present():
+		share = percentage.Number(0, 100) / 100
 	case percent.Present():
-		f.MirrorPerMillion = perMillion(float64(percent.Uint(0, 100)) / 100)
+		share = float64(percent.Uint(0, 100)) / 100
 	case fraction.Present():
-		f.MirrorPerMillion = readFraction(fraction)
+		share = readFraction(fraction)
+	default:
+		return
 	}
+	perMillion := uint32(math.Round(share * 1e6))
+	f.MirrorPerMillion = &perMillion
 }
 
-func readFraction(v document.Value) *uint32 {
+func readFraction(v document.Value) float64 {
 	o := v.Object("numerator", "denominator")
 	numerator, denominator := o.Require("numerator").Uint(0, 1<<31-1), uint64(100)
 	if d := o.Field("denominator"); d.Present() {
@@ -109,40 +111,8 @@ func readFraction(v document.Value) *uint32 {
 	}
 	if numerator > denominator {
 		v.Fault("", "the numerator is larger than the denominator, %d", denominator)
-		return nil
 	}
-	return perMillion(float64(numerator) / float64(denominator))
-}
-
-func perMillion(share float64) *uint32 {
-	n := uint32(math.Round(share * 1e6))
-	return &n
-}
-
-// checkFilterType compares the type of a filter with the field that was found.
-func checkFilterType(o document.Object, found FilterType, configured bool) bool {
-	t := o.Field("type")
-	name := t.OneOf(filterTypeNames[:Unsupported]...)
-	switch {
-	case !configured && name != "":
-		o.Fault("", "a filter of type %s needs the field %q", name, filterFields[slices.Index(filterTypeNames, name)][0])
-	case !configured && !t.Present() && o.IsObject():
-		o.Fault("add one of requestHeaderModifier, responseHeaderModifier, requestMirror, requestRedirect, urlRewrite", "the filter does nothing")
-	case name != "" && name != found.String():
-		t.Fault("", "the type is %s, but the field is that of a %s", name, found)
-	}
-	return configured
-}
-
-// ReadHeaderName reads the name of a header, and returns it in lower case.
-func ReadHeaderName(v document.Value) string {
-	if !v.IsText() {
-		return v.Text()
-	}
-	if !v.Fits(headerName, 0) {
-		v.Fault("", "%q cannot be the name of a header", v.Text())
-	}
-	return strings.ToLower(v.Text())
+	return float64(min(numerator, denominator)) / float64(denominator)
 }
 
 // token is the token of RFC 9110, 5.6.2. The name of a header is a token; the name of a pseudo-header has a colon before the token.
@@ -151,6 +121,11 @@ var (
 	headerName  = regexp.MustCompile("^:?[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 	headerValue = regexp.MustCompile(`^[ -~]*$`)
 )
+
+// ReadHeaderName reads the name of a header, and returns it in lower case.
+func ReadHeaderName(v document.Value) string {
+	return strings.ToLower(readText(v, headerName, "", "%q cannot be the name of a header"))
+}
 
 func readHeaderModifier(v document.Value) *HeaderModifier {
 	o, seen := v.Object("set", "add", "remove"), make(map[string]bool)
@@ -170,9 +145,7 @@ func readHeaders(v document.Value, seen map[string]bool) (headers []Header) {
 		h := Header{Name: readEdited(o.Require("name"), seen)}
 		// In the decision record's use cases a value is null.
 		if value := o.Require("value"); !value.Absent() {
-			if h.Value = value.Text(); value.IsText() && !value.Fits(headerValue, 0) {
-				value.Fault("", "%q has a character that values of headers do not have", h.Value)
-			}
+			h.Value = readText(value, headerValue, "", "%q has a character that values of headers do not have")
 		}
 		headers = append(headers, h)
 	}
@@ -199,17 +172,16 @@ func readRedirect(v document.Value) *Redirect {
 		Scheme:     o.Field("scheme").OneOf("http", "https"),
 		Hostname:   readHostname(o.Field("hostname")),
 		Path:       readPathModifier(o.Field("path")),
+		Port:       uint32(o.Field("port").Uint(1, 65535)),
 		StatusCode: http.StatusFound,
 	}
-	r.Port = uint32(o.Field("port").Uint(1, 65535))
 	if code := o.Field("statusCode"); code.Present() {
-		switch r.StatusCode = int(code.Uint(100, 599)); r.StatusCode {
-		case 0, http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		default:
+		r.StatusCode = int(code.Uint(100, 599))
+		if r.StatusCode != 0 && !slices.Contains([]int{301, 302, 303, 307, 308}, r.StatusCode) {
 			code.Fault("", "a redirect has the status 301, 302, 303, 307 or 308, not %d", r.StatusCode)
 		}
 	}
-	if o.IsObject() && r.Scheme == "" && r.Hostname == "" && r.Path == nil && r.Port == 0 {
+	if o.IsObject() && *r == (Redirect{StatusCode: r.StatusCode}) {
 		o.Fault("add scheme, hostname, path or port", "the redirect leads back to where it comes from")
 	}
 	return r
@@ -217,19 +189,17 @@ func readRedirect(v document.Value) *Redirect {
 
 func readRewrite(v document.Value) *Rewrite {
 	o := v.Object("hostname", "path")
-	w := &Rewrite{Hostname: readHostname(o.Field("hostname")), Path: readPathModifier(o.Field("path"))}
 	if o.IsObject() && len(o.Names()) == 0 {
 		o.Fault("add hostname or path", "the filter does nothing")
 	}
-	return w
+	return &Rewrite{Hostname: readHostname(o.Field("hostname")), Path: readPathModifier(o.Field("path"))}
 }
 
+// hostname is of visible characters but those that separate a host from other parts of a URL.
+var hostname = regexp.MustCompile(`^[!"$-.0-9;->A-~]+$`)
+
 func readHostname(v document.Value) string {
-	host := v.Text()
-	if v.IsText() && (host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/:?#@", r) })) {
-		v.Fault("write a name without a port", "%q is not a hostname", host)
-	}
-	return host
+	return readText(v, hostname, "write a name without a port", "%q is not a hostname")
 }
 
 // readPathModifier reads a change of a path. A string is a full path, as in the decision record's
@@ -239,29 +209,29 @@ func readPathModifier(v document.Value) *PathModifier {
 		return nil
 	}
 	p := &PathModifier{Full: true}
-	if v.IsText() {
-		p.Value = v.Text()
-		checkPath(v, p.Value)
-		return p
-	}
-	o := v.Object("type", "replaceFullPath", "replacePrefixMatch")
-	full, prefix := o.Field("replaceFullPath"), o.Field("replacePrefixMatch")
-	name := o.Field("type").OneOf("ReplaceFullPath", "ReplacePrefixMatch")
-	switch {
-	case full.Present() == prefix.Present():
-		if o.IsObject() {
-			o.Fault("", "exactly one of replaceFullPath and replacePrefixMatch is needed")
+	value := v
+	if !v.IsText() {
+		o := v.Object("type", "replaceFullPath", "replacePrefixMatch")
+		full, prefix := o.Field("replaceFullPath"), o.Field("replacePrefixMatch")
+		name := o.Field("type").OneOf("ReplaceFullPath", "ReplacePrefixMatch")
+		if full.Present() == prefix.Present() {
+			if o.IsObject() {
+				o.Fault("", "exactly one of replaceFullPath and replacePrefixMatch is needed")
+			}
+			return p
 		}
-		return p
-	case name == "ReplaceFullPath" && prefix.Present(), name == "ReplacePrefixMatch" && full.Present():
-		o.Field("type").Fault("", "the type is %s, but the field is the other one", name)
+		if value, p.Full = full, full.Present(); !p.Full {
+			value = prefix
+		}
+		if name != "" && p.Full != (name == "ReplaceFullPath") {
+			o.Field("type").Fault("", "the type is %s, but the field is the other one", name)
+		}
 	}
-	value := full
-	if p.Full = full.Present(); !p.Full {
-		value = prefix
+	if p.Full {
+		value.Fits(pathOnly, 0)
 	}
-	if p.Value = value.Text(); value.IsText() && (p.Full && !value.Fits(pathOnly, 0) || !p.Full && p.Value != "") {
-		checkPath(value, p.Value)
+	if p.Value = value.Text(); p.Full || p.Value != "" {
+		checkPath(value)
 	}
 	return p
 }

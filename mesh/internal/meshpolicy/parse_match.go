@@ -16,8 +16,13 @@ func (r *reader) readMatches(v document.Value) (matches []Match, ok bool) {
 	if r.isRoute || !v.IsObject() {
 		items = v.Items()
 	}
-	matches, ok = readSound(items, r.readMatch)
-	if len(matches) == 0 && r.kind == HTTPRouteKind {
+	for _, item := range items {
+		var match Match
+		if item.Try(func() { match = r.readMatch(item) }) == "" {
+			matches = append(matches, match)
+		}
+	}
+	if ok = len(matches) > 0 || len(items) == 0; len(matches) == 0 && r.kind == HTTPRouteKind {
 		matches = []Match{{Path: PathMatch{Prefix, "/"}}}
 	}
 	return NormalizeMatches(matches), ok
@@ -36,37 +41,18 @@ func (r *reader) readMatch(v document.Value) Match {
 	switch path := o.Field("path"); {
 	case r.kind == GRPCRouteKind:
 		m.Path = readGRPCMethod(o.Field("method"))
-	case r.isRoute:
-		m.Path = readHTTPPath(path)
-	case path.Present():
-		m.Path = readPathMatch(path)
+	case r.isRoute || path.Present():
+		m.Path = r.readPathMatch(path)
 	}
 	if r.kind != GRPCRouteKind {
 		m.Methods = readMethods(o)
 	}
-	m.Headers, m.Query = r.readConditions(o.Field("headers"), header), r.readConditions(o.Field("queryParams"), parameter)
+	m.Headers, m.Query = r.readConditions(o.Field("headers"), true), r.readConditions(o.Field("queryParams"), false)
 	return m
 }
 
-// readConditions reads conditions on headers or parameters. Of several of a route with the same name the first one
-// applies (HTTPRouteMatch.headers).
-func (r *reader) readConditions(v document.Value, on condition) (all []ValueMatch) {
-	types := on.types
-	if r.isRoute {
-		types = parameter.types
-	}
-	for _, item := range v.Items() {
-		m := readValueMatch(item, on, types...)
-		if !r.isRoute || !slices.ContainsFunc(all, func(o ValueMatch) bool { return o.Name == m.Name }) {
-			all = append(all, m)
-		}
-	}
-	checkContradiction(v, all)
-	return all
-}
-
 // readMethods reads a list of methods or, as in Kuma, a single one.
-func readMethods(o document.Object) []string {
+func readMethods(o document.Object) (methods []string) {
 	list, single := o.Field("methods"), o.Field("method")
 	items := list.Items()
 	switch {
@@ -77,89 +63,67 @@ func readMethods(o document.Object) []string {
 	case list.IsList() && len(items) == 0:
 		list.Fault("leave the field out to match every method", "no method is in the list")
 	}
-	var methods []string
 	for _, item := range items {
 		methods = append(methods, item.OneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"))
 	}
 	return methods
 }
 
-// checkContradiction finds contradictory conditions on one name.
-func checkContradiction(v document.Value, all []ValueMatch) {
-	for i, a := range all {
-		for _, b := range all[:i] {
-			if a.Name != b.Name {
-				continue
-			}
-			if (a.Type == Absent) != (b.Type == Absent) || a.Type == Exact && b.Type == Exact && a.Value != b.Value {
-				v.Fault("use two matches if either will do", "nothing can match both %q and %q", b, a)
-			}
-		}
-	}
+// pathTypes are the types of conditions on the path, also where they are the name of the field. Kuma and the Gateway API call a Prefix
+// PathPrefix.
+var pathTypes = map[string]string{
+	"Exact": Exact, "Prefix": Prefix, "PathPrefix": Prefix, "RegularExpression": RegularExpression,
+	"exact": Exact, "prefix": Prefix, "regularExpression": RegularExpression,
 }
 
-// pathTypes are the types of conditions on the path. Kuma and the Gateway API call a Prefix PathPrefix.
-var pathTypes = map[string]MatchType{"Exact": Exact, "Prefix": Prefix, "PathPrefix": Prefix, "RegularExpression": RegularExpression}
-
-// readPathMatch reads {type, value}, or {prefix: value} and the like, as in the decision record's
-// examples.
-func readPathMatch(v document.Value) PathMatch {
-	o := v.Object("type", "value", "prefix", "exact", "regularExpression")
+// readPathMatch reads {type, value}, or, in a MeshHTTPRoute, {prefix: value} and the like, as in the decision record's examples.
+func (r *reader) readPathMatch(v document.Value) PathMatch {
+	types, fields := []string{"Exact", "Prefix", "PathPrefix", "RegularExpression"}, []string{"type", "value", "prefix", "exact", "regularExpression"}
+	if r.isRoute {
+		types, fields = []string{"Exact", "PathPrefix", "RegularExpression"}, fields[:2]
+	}
+	o := v.Object(fields...)
 	for _, name := range o.Names() {
-		t, short := map[string]MatchType{"exact": Exact, "prefix": Prefix, "regularExpression": RegularExpression}[name]
-		switch {
-		case !short:
-		case len(o.Names()) > 1:
+		if short := pathTypes[name]; short != "" && len(o.Names()) > 1 {
 			o.Fault("write type and value", "%s has no other field beside it", name)
 			return PathMatch{}
-		default:
-			return readPath(o.Field(name), t)
+		} else if short != "" {
+			return readPath(o.Field(name), short)
 		}
 	}
-	t, ok := pathTypes[o.Require("type").OneOf("Exact", "Prefix", "PathPrefix", "RegularExpression")]
-	value := o.Require("value")
-	if !ok {
-		return PathMatch{}
+	kind, value, m := o.Field("type"), o.Field("value"), PathMatch{Prefix, "/"} // the default of an HTTPRoute
+	if !r.isRoute {
+		kind, value, m = o.Require("type"), o.Require("value"), PathMatch{}
 	}
-	return readPath(value, t)
-}
-
-// readHTTPPath reads an HTTPPathMatch.
-func readHTTPPath(v document.Value) PathMatch {
-	o := v.Object("type", "value")
-	m := PathMatch{Prefix, "/"}
-	if t := o.Field("type"); t.Present() {
-		m.Type = pathTypes[t.OneOf("Exact", "PathPrefix", "RegularExpression")]
+	if kind.Present() {
+		m.Type = pathTypes[kind.OneOf(types...)]
 	}
-	if value := o.Field("value"); value.Present() {
-		m = readPath(value, m.Type)
+	if value.Present() && m.Type != "" {
+		return readPath(value, m.Type)
 	}
 	return m
 }
 
 // readPath reads the value of a condition on the path.
-func readPath(v document.Value, t MatchType) PathMatch {
-	m := PathMatch{t, v.Text()}
-	switch {
-	case !v.IsText():
-	case t == RegularExpression:
-		checkRegex(v, m.Value)
-	default:
-		checkPath(v, m.Value)
+func readPath(v document.Value, kind string) PathMatch {
+	if kind == RegularExpression {
+		return PathMatch{kind, readRegex(v)}
 	}
-	return m
+	checkPath(v)
+	return PathMatch{kind, v.Text()}
 }
 
 // pathOnly is a path without query and fragment.
 var pathOnly = regexp.MustCompile(`^/[!"$->@-~]*$`)
 
 // checkPath reports a text that is not a path.
-func checkPath(v document.Value, path string) {
+func checkPath(v document.Value) {
 	switch {
-	case !strings.HasPrefix(path, "/"):
-		v.Fault("put a / before it", "a path starts with /, and %q does not", path)
-	case !pathOnly.MatchString(path):
-		v.Fault("", "the path %q has a character that paths do not have", path)
+	case !v.IsText():
+	case !strings.HasPrefix(v.Text(), "/"):
+		v.Fault("put a / before it", "a path starts with /, and %q does not", v.Text())
+	case !pathOnly.MatchString(v.Text()):
+		v.Fault("", "the path %q has a character that paths do not have", v.Text())
 	}
 }
 
@@ -170,22 +134,30 @@ const (
 	maxRegexSize   = 20_000
 )
 
-// checkRegex reports a pattern that clients would reject, and returns whether they would take it.
-func checkRegex(v document.Value, pattern string) bool {
+// readRegex reads a regular expression.
+func readRegex(v document.Value) string {
+	if v.IsText() {
+		parseRegex(v, v.Text())
+	}
+	return v.Text()
+}
+
+// parseRegex parses a regular expression. It reports one that clients would reject, and returns nil.
+func parseRegex(v document.Value, pattern string) *syntax.Regexp {
 	if pattern == "" || len(pattern) > maxRegexLength {
 		v.Fault("", "a regular expression has from 1 to %d bytes, this one has %d", maxRegexLength, len(pattern))
-		return false
+		return nil
 	}
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		v.Fault("see https://github.com/google/re2/wiki/Syntax", "%q is not a regular expression of RE2: %v", pattern, err)
-		return false
+		return nil
 	}
 	if regexSize(tree) > maxRegexSize {
 		v.Fault("", "the regular expression %q is too large; repetitions multiply", pattern)
-		return false
+		return nil
 	}
-	return true
+	return tree
 }
 
 func regexSize(re *syntax.Regexp) int {
@@ -199,61 +171,151 @@ func regexSize(re *syntax.Regexp) int {
 
 var parameterName = regexp.MustCompile(`^[!-~]+$`)
 
-// readParameterName reads the name of a query parameter.
-func readParameterName(v document.Value) string {
-	name := v.Text()
-	if v.IsText() && !v.Fits(parameterName, 0) {
-		v.Fault("", "%q cannot be the name of a query parameter", name)
+// readConditions reads conditions on headers or on parameters, which are Exact unless they have a type, as in Kuma. Of several of a route
+// with the same name the first one applies (HTTPRouteMatch.headers).
+func (r *reader) readConditions(v document.Value, onHeaders bool) (all []ValueMatch) {
+	types := []string{Exact, RegularExpression}
+	if onHeaders && !r.isRoute {
+		types = []string{Exact, Prefix, RegularExpression, Present, Absent}
 	}
-	return name
-}
-
-// condition is what is particular about conditions on headers, or on parameters.
-type condition struct {
-	readName func(document.Value) string
-	// value matches the values that there can be.
-	value *regexp.Regexp
-	// types are those that there can be in a MeshHTTPRoute.
-	types []MatchType
-}
-
-var (
-	header    = condition{ReadHeaderName, headerValue, []MatchType{Exact, Prefix, RegularExpression, Present, Absent}}
-	parameter = condition{readParameterName, regexp.MustCompile(""), []MatchType{Exact, RegularExpression}}
-)
-
-// readValueMatch reads a condition on a header or a parameter. The default type is Exact, as in Kuma.
-func readValueMatch(v document.Value, on condition, types ...MatchType) ValueMatch {
-	o := v.Object("type", "name", "value")
-	m := ValueMatch{Name: on.readName(o.Require("name"))}
-	ok := true
-	if t := o.Field("type"); t.Present() {
-		m.Type, ok = readOneOf(t, types...)
-	}
-	value := o.Field("value")
-	switch {
-	case !ok:
-	case m.Type == Present || m.Type == Absent:
-		if value.Present() {
-			value.Fault("leave it out", "a condition of type %s has no value", m.Type)
+	for _, item := range v.Items() {
+		o := item.Object("type", "name", "value")
+		m, value := ValueMatch{Type: Exact}, o.Field("value")
+		if name := o.Require("name"); onHeaders {
+			m.Name = ReadHeaderName(name)
+		} else {
+			m.Name = readText(name, parameterName, "", "%q cannot be the name of a query parameter")
 		}
-	case !value.Present():
-		o.Fault("", "a condition of type %s needs the field \"value\"", m.Type)
-	default:
-		m.Value = value.Text()
-		checkValue(value, m, on.value)
+		if t := o.Field("type"); t.Present() {
+			m.Type = t.OneOf(types...)
+		}
+		switch {
+		case m.Type == "":
+		case m.Type == Present || m.Type == Absent:
+			if value.Present() {
+				value.Fault("leave it out", "a condition of type %s has no value", m.Type)
+			}
+		case !value.Present():
+			o.Fault("", "a condition of type %s needs the field \"value\"", m.Type)
+		case m.Type == RegularExpression:
+			m.Value = readRegex(value)
+		case m.Type == Prefix && value.IsText() && value.Text() == "":
+			value.Fault("use type Present", "every value starts with the empty prefix")
+		default:
+			if m.Value = value.Text(); onHeaders && !headerValue.MatchString(m.Value) {
+				value.Fault("", "%q has a character that values of headers do not have", m.Value)
+			}
+		}
+		if !r.isRoute || !slices.ContainsFunc(all, func(o ValueMatch) bool { return o.Name == m.Name }) {
+			all = append(all, m)
+		}
 	}
-	return m
+	checkContradiction(v, all)
+	return all
 }
 
-func checkValue(v document.Value, m ValueMatch, possible *regexp.Regexp) {
-	switch {
-	case !v.IsText():
-	case m.Type == RegularExpression:
-		checkRegex(v, m.Value)
-	case m.Type == Prefix && m.Value == "":
-		v.Fault("use type Present", "every value starts with the empty prefix")
-	case !possible.MatchString(m.Value):
-		v.Fault("", "%q has a character that values of headers do not have", m.Value)
+// checkContradiction finds contradictory conditions on one name.
+func checkContradiction(v document.Value, all []ValueMatch) {
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if a.Name == b.Name && ((a.Type == Absent) != (b.Type == Absent) || a.Type == Exact && b.Type == Exact && a.Value != b.Value) {
+				v.Fault("use two matches if either will do", "nothing can match both %q and %q", b, a)
+			}
+		}
 	}
+}
+
+// anySegment matches a service or a method.
+const anySegment = "[^/]+"
+
+// grpcName matches the name of a service, with its package, or of a method: a segment of a path.
+var grpcName = regexp.MustCompile(`^[!-.0->@-~]+$`)
+
+// readGRPCMethod reads a GRPCMethodMatch as a condition on the path, /service/method. It is zero for all
+// methods.
+func readGRPCMethod(v document.Value) PathMatch {
+	if !v.Present() {
+		return PathMatch{}
+	}
+	o := v.Object("type", "service", "method")
+	isRegex := o.Field("type").OneOf("Exact", "RegularExpression") == RegularExpression
+	var names, patterns [2]string
+	for i, part := range []string{"service", "method"} {
+		field := o.Field(part)
+		names[i] = field.Text()
+		patterns[i] = regexp.QuoteMeta(names[i])
+		switch {
+		case !field.IsText():
+			patterns[i] = anySegment
+		case names[i] == "":
+			field.Fault("leave it out to match all", "an empty name matches nothing")
+		case isRegex:
+			patterns[i] = "(?:" + readNameRegex(field) + ")"
+		case !grpcName.MatchString(names[i]):
+			field.Fault("", "%q cannot be the name of a %s of gRPC", names[i], part)
+		}
+	}
+	service, method := o.Field("service").Present(), o.Field("method").Present()
+	switch {
+	case !service && !method:
+		o.Fault("leave out the condition to match all", "service or method is needed")
+		return PathMatch{}
+	case isRegex || !service:
+		whole := "/" + patterns[0] + "/" + patterns[1]
+		parseRegex(v, whole)
+		return PathMatch{RegularExpression, whole}
+	case !method:
+		return PathMatch{Prefix, "/" + names[0]}
+	default:
+		return PathMatch{Exact, "/" + names[0] + "/" + names[1]}
+	}
+}
+
+// readNameRegex reads an expression for the whole name of a service or method, without the anchors that it would not match with
+// inside of one for a path. It is empty if there is an error.
+func readNameRegex(v document.Value) string {
+	tree := parseRegex(v, v.Text())
+	if tree == nil {
+		return ""
+	}
+	before := tree.String()
+	switch anchored := dropAnchors(tree, true, true); {
+	case !anchored:
+		v.Fault("leave ^ and $ out, as the expression is for the whole name", "%q has an anchor where no name begins or ends", v.Text())
+		return ""
+	case tree.String() != before:
+		return tree.String()
+	}
+	return v.Text()
+}
+
+// dropAnchors drops the anchors at the begin and the end of a text, where re stands if begin and end are set, and reports whether
+// there are no others.
+func dropAnchors(re *syntax.Regexp, begin, end bool) (ok bool) {
+	switch re.Op {
+	case syntax.OpBeginLine, syntax.OpBeginText:
+		*re = syntax.Regexp{Op: syntax.OpEmptyMatch}
+		return begin
+	case syntax.OpEndLine, syntax.OpEndText:
+		*re = syntax.Regexp{Op: syntax.OpEmptyMatch}
+		return end
+	case syntax.OpStar, syntax.OpPlus, syntax.OpRepeat:
+		begin, end = false, false // it stands there only once
+	}
+	ok = true
+	for i, sub := range re.Sub {
+		first := re.Op != syntax.OpConcat || !slices.ContainsFunc(re.Sub[:i], hasWidth)
+		last := re.Op != syntax.OpConcat || !slices.ContainsFunc(re.Sub[i+1:], hasWidth)
+		ok = dropAnchors(sub, begin && first, end && last) && ok
+	}
+	return ok
+}
+
+// hasWidth reports whether an expression may match text.
+func hasWidth(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpBeginText, syntax.OpEndLine, syntax.OpEndText:
+		return false
+	}
+	return true
 }

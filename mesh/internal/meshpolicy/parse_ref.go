@@ -1,37 +1,24 @@
 package meshpolicy
 
 import (
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
-func (r *reader) readClients(v document.Value) TargetRef {
-	return r.readRef(v, everything, meshSubset, meshService, meshServiceSubset)
-}
-
-func (r *reader) readDestination(v document.Value) TargetRef {
-	return r.readRef(v, everything, meshService)
-}
-
-// refNames are the fields of references, including the ones that only Kuma has.
-var refNames = []string{"kind", "name", "tags", "namespace", "labels", "sectionName"}
-
-func (r *reader) readRef(v document.Value, kinds ...kind) TargetRef {
-	o := v.Object(append(slices.Clone(refNames), "proxyTypes")...)
-	for _, item := range o.Field("proxyTypes").Items() {
-		item.OneOf("Sidecar", "Gateway")
-	}
-	ref, kind, ok := r.refFields(o, kinds...)
-	if ok {
-		checkRef(o, kind)
-	}
-	return ref
-}
+// The kinds of references to destinations and to backends; kinds are those of references to clients. A kind of services has a name, and one
+// of a subset has tags.
+var (
+	destinationKinds = []string{"Mesh", "MeshService"}
+	backendKinds     = []string{"MeshService", "MeshServiceSubset"}
+)
 
 // kumaKinds are the kinds of Kuma that the decision record does not have.
-var kumaKinds = map[string]kind{"MeshMultiZoneService": meshService, "MeshExternalService": meshService, "Dataplane": meshSubset}
+var kumaKinds = map[string]string{"MeshMultiZoneService": "MeshService", "MeshExternalService": "MeshService", "Dataplane": "MeshSubset"}
 
 // Labels of Kuma that have the meaning of fields elsewhere.
 const (
@@ -41,21 +28,40 @@ const (
 	kumaMeshLabel      = "kuma.io/mesh"
 )
 
-// refFields reads the fields of a reference, and reports whether its kind is one of these.
-func (r *reader) refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
-	k, ok = readKind(o.Require("kind"), kinds)
-	ref.Name = ReadServiceName(o.Field("name"))
-	if tags := o.Field("tags"); tags.Present() {
-		ref.Tags = ReadTags(tags)
+// readRef reads a reference of one of the kinds, in the decision record's form or in Kuma's. The object is for fields of its own (more).
+func (r *reader) readRef(v document.Value, kinds []string, more ...string) (ref TargetRef, o document.Object) {
+	o = v.Object(append([]string{"kind", "name", "tags", "namespace", "labels", "sectionName"}, more...)...)
+	for _, item := range o.Field("proxyTypes").Items() {
+		item.OneOf("Sidecar", "Gateway")
 	}
-	namespace := o.Field("namespace").Text()
-	port := readPortAndSection(o)
-	switch labels := o.Field("labels"); {
-	case !labels.Present():
-	case k.hasName():
-		ref.Name, namespace = readServiceLabels(labels, o.Field("name").Present())
-	default:
-		ref.Tags = ReadTags(labels)
+	kind, written := readKind(o.Require("kind"), kinds)
+	name, tags, labels := o.Field("name"), o.Field("tags"), o.Field("labels")
+	namespace, port := o.Field("namespace").Text(), readPort(o)
+	isService := strings.HasPrefix(kind, "MeshService")
+	ref.Name = ReadServiceName(name)
+	switch {
+	case written == "Dataplane": // its labels are tags
+		if labels.Present() {
+			tags, labels = labels, document.Value{}
+		}
+		if !tags.Present() {
+			kind = "Mesh"
+		}
+	case isService && labels.Present():
+		service := labels.Object(kumaNameLabel, kumaNamespaceLabel)
+		if name.Present() {
+			labels.Fault("keep one of the two", "name and labels both name the service")
+		}
+		ref.Name, namespace = ReadServiceName(service.Require(kumaNameLabel)), service.Field(kumaNamespaceLabel).Text()
+	}
+	if tags.Present() {
+		ref.Tags = ReadTags(tags)
+		if kind == "MeshService" && !slices.Contains(kinds, "Mesh") { // an example of the decision record has a backend so
+			kind = "MeshServiceSubset"
+		}
+	}
+	if kind != "" {
+		checkRef(o, kind, written, tags, labels)
 	}
 	if service := ref.Tags[kumaServiceTag]; service != "" && ref.Name == "" {
 		ref.Name = service
@@ -66,26 +72,38 @@ func (r *reader) refFields(o document.Object, kinds ...kind) (ref TargetRef, k k
 	if ref.Name != "" {
 		ref.Name = r.serviceName(ref.Name, namespace, port)
 	}
-	return ref, k, ok
+	return ref, o
 }
 
 // readKind reads one of the kinds, or one of Kuma's that amounts to one of them.
-func readKind(v document.Value, kinds []kind) (k kind, ok bool) {
-	if v.IsText() {
-		if k, known := kumaKinds[v.Text()]; known && slices.Contains(kinds, k) {
-			return k, true
-		}
+func readKind(v document.Value, kinds []string) (kind, written string) {
+	if v.IsText() && slices.Contains(kinds, kumaKinds[v.Text()]) {
+		return kumaKinds[v.Text()], v.Text()
 	}
-	return readOneOf(v, kinds...)
+	kind = v.OneOf(kinds...)
+	return kind, kind
 }
 
-// readServiceLabels reads the labels by which Kuma names a service.
-func readServiceLabels(v document.Value, named bool) (name, namespace string) {
-	o := v.Object(kumaNameLabel, kumaNamespaceLabel)
-	if named {
-		v.Fault("keep one of the two", "name and labels both name the service")
+// checkRef reports fields that the kind requires or does not allow.
+func checkRef(o document.Object, kind, written string, tags, labels document.Value) {
+	name, isService, isSubset := o.Field("name"), strings.HasPrefix(kind, "MeshService"), strings.HasSuffix(kind, "Subset")
+	switch {
+	case isService && !name.Present() && !labels.Present():
+		o.Fault("", "a %s needs the field \"name\"", kind)
+	case !isService && name.Present():
+		name.Fault("leave it out, or use kind MeshService", "a %s has no name", written)
 	}
-	return ReadServiceName(o.Require(kumaNameLabel)), o.Field(kumaNamespaceLabel).Text()
+	if !isService && labels.Present() {
+		labels.Fault("use kind Dataplane", "a %s has no labels", kind)
+	}
+	switch {
+	case isSubset && !tags.Present():
+		o.Fault("", "a %s needs the field \"tags\"", kind)
+	case isSubset && tags.IsObject() && len(tags.Object().Names()) == 0:
+		tags.Fault("", "a %s needs at least one tag", kind)
+	case !isSubset && tags.Present():
+		tags.Fault("use kind MeshServiceSubset or MeshSubset", "a %s has no tags", kind)
+	}
 }
 
 // KubernetesName is the name in the mesh of a service of Kubernetes: its own, followed, if the namespace is
@@ -97,32 +115,39 @@ func KubernetesName(name, namespace string) string {
 	return name + "." + namespace
 }
 
-// checkRef reports fields that the kind requires or does not allow.
-func checkRef(o document.Object, k kind) {
-	name, tags, labels := o.Field("name"), o.Field("tags"), o.Field("labels")
-	switch {
-	case k.hasName() && !name.Present() && !labels.Present():
-		o.Fault("", "a %s needs the field \"name\"", k)
-	case !k.hasName() && name.Present():
-		name.Fault("leave it out, or use kind MeshService", "a %s has no name", o.Field("kind").Text())
+// readPort reads the port of a reference for a ServiceNaming.
+func readPort(o document.Object) string {
+	number := ""
+	if port := o.Field("port"); port.Present() {
+		number = strconv.FormatUint(port.Uint(1, 65535), 10)
 	}
-	if o.Field("kind").Text() == "Dataplane" {
-		tags = labels // which may be absent: then all clients are meant
-		k = everything
-		if tags.Present() {
-			k = meshSubset
-		}
-	} else if k == everything && labels.Present() {
-		labels.Fault("use kind Dataplane", "a %s has no labels", k)
+	return JoinPort(number, o.Field("sectionName").Text())
+}
+
+// JoinPort returns the port for a ServiceNaming of a reference that has a number, the name of a section, both or none.
+func JoinPort(number, section string) string {
+	return strings.Trim(number+":"+section, ":")
+}
+
+// readBackendRef reads one destination, whose weight is 1 if it is not given. One of a MeshHTTPRoute has a weight only if that is among
+// the fields (more).
+func (r *reader) readBackendRef(v document.Value, more ...string) BackendRef {
+	if r.isRoute {
+		return r.readRouteBackend(v)
 	}
-	switch {
-	case k.hasTags() && !tags.Present():
-		o.Fault("", "a %s needs the field \"tags\"", k)
-	case k.hasTags() && tags.IsObject() && len(tags.Object().Names()) == 0:
-		tags.Fault("", "a %s needs at least one tag", k)
-	case !k.hasTags() && tags.Present():
-		tags.Fault("use kind MeshServiceSubset or MeshSubset", "a %s has no tags", k)
+	ref, o := r.readRef(v, backendKinds, append([]string{"port"}, more...)...)
+	to := BackendRef{Name: ref.Name, Tags: ref.Tags, TagLines: make(map[string]int, len(ref.Tags)), Weight: readWeight(o, math.MaxUint32)}
+	for key := range ref.Tags {
+		to.TagLines[key] = o.Field("tags").Peek(key).Position().Line
 	}
+	return to
+}
+
+func readWeight(o document.Object, highest uint64) uint32 {
+	if weight := o.Field("weight"); weight.Present() {
+		return uint32(weight.Uint(0, highest))
+	}
+	return 1
 }
 
 var tagKey = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?$`)

@@ -12,25 +12,31 @@ import (
 // maxProblem bounds what the errors of RPCs say of a rule that is not supported, in bytes.
 const maxProblem = 300
 
-// readRule reads a rule. One that has an error fails the requests that it is for, as far as its matches can be read: "the filter MUST
-// NOT be skipped" (HTTPRouteFilter.type). ok is false if nobody can say which requests these are.
-func (r *reader) readRule(v document.Value, index int) (rule Rule, ok bool) {
-	if problem := v.Try(func() { ok = r.readRuleFields(v, index, &rule) }); problem != "" {
-		filter := Filter{Type: Unsupported, Problem: faults.Shorten(problem, maxProblem)}
-		rule = Rule{Line: rule.Line, Matches: rule.Matches, Filters: []Filter{filter}, NoBackends: true}
-	}
-	return rule, ok
-}
-
-// readSound reads the items of a list, and returns those without an error. ok is false if all have errors.
-func readSound[T any](items []document.Value, read func(document.Value) T) (all []T, ok bool) {
-	for _, item := range items {
-		var one T
-		if item.Try(func() { one = read(item) }) == "" {
-			all = append(all, one)
+// readRules reads rules whose matches differ: of several of a route with the same ones the first one applies. A rule that has an error
+// fails the requests that it is for, as far as its matches can be read: "the filter MUST NOT be skipped" (HTTPRouteFilter.type). It is left
+// out if nobody can say which requests these are.
+func (r *reader) readRules(items []document.Value) (rules []Rule) {
+	first := make(map[string]int)
+	for i, item := range items {
+		var rule Rule
+		ok := false
+		if problem := item.Try(func() { ok = r.readRule(item, i, &rule) }); problem != "" {
+			rule = Rule{Line: rule.Line, Matches: rule.Matches, Filters: []Filter{}, Problem: faults.Shorten(problem, maxProblem), NoBackends: true}
+		}
+		if !ok {
+			continue
+		}
+		key := Key(rule.Matches)
+		switch at, twice := first[key]; {
+		case !twice:
+			first[key], rules = i, append(rules, rule)
+		case r.isRoute:
+			r.note(item, "an earlier rule has the same matches, so this one has no effect")
+		default:
+			item.Fault("join the two", "the matches are those of rules[%d]", at)
 		}
 	}
-	return all, len(all) > 0 || len(items) == 0
+	return rules
 }
 
 // ruleFields are the fields of rules by the kind of the document.
@@ -40,9 +46,9 @@ var ruleFields = map[string][]string{
 	HTTPRouteKind: {"name", "matches", "filters", "backendRefs", "sessionPersistence", "timeouts", "retry"},
 }
 
-// readRuleFields reads the fields of a rule. Filters and backendRefs may be in default, as in Kuma; lists of routes that are empty count
+// readRule reads a rule. Filters and backendRefs may be in default, as in Kuma; lists of routes that are empty count
 // as absent. ok is false if none of the matches can be read.
-func (r *reader) readRuleFields(v document.Value, index int, rule *Rule) (ok bool) {
+func (r *reader) readRule(v document.Value, index int, rule *Rule) (ok bool) {
 	outer := v.Object(ruleFields[r.kind]...)
 	outer.Field("name").Text()
 	rule.Line = v.Position().Line
@@ -76,40 +82,25 @@ func (r *reader) readRuleFields(v document.Value, index int, rule *Rule) (ok boo
 
 // checkRule looks for contradictions between the fields of a rule.
 func checkRule(o document.Object, r *Rule) {
-	has := func(t FilterType) bool {
-		return slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Type == t })
+	rewrites, replacesPrefix := false, false
+	for _, f := range r.Filters {
+		var path *PathModifier
+		if f.Redirect != nil {
+			path = f.Redirect.Path
+		}
+		if f.Rewrite != nil {
+			rewrites, path = true, f.Rewrite.Path
+		}
+		replacesPrefix = replacesPrefix || path != nil && !path.Full
 	}
-	if has(RequestRedirect) && has(URLRewrite) {
+	if r.Redirects() && rewrites {
 		o.Field("filters").Fault("", "a request that is redirected (RequestRedirect) is not sent on, so URLRewrite has nothing to do")
 	}
-	if has(RequestRedirect) && len(r.BackendRefs) > 0 {
+	if r.Redirects() && len(r.BackendRefs) > 0 {
 		o.Field("backendRefs").Fault("leave one of the two out", "a request that is redirected (RequestRedirect) goes to no backend")
 	}
-	onlyPrefixes := !slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Path.Type != Prefix && !m.Path.IsAny() })
-	if path := r.prefixModifier(); path != nil && !onlyPrefixes {
+	if replacesPrefix && slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Path.Type != Prefix && !m.Path.IsAny() }) {
 		o.Field("filters").Fault("use replaceFullPath, or path matches of type Prefix", "replacePrefixMatch needs matches by Prefix, as only these have a prefix to replace")
-	}
-}
-
-// prefixModifier returns the replacement of the rule's prefix, if there is one.
-func (r *Rule) prefixModifier() *PathModifier {
-	for i := range r.Filters {
-		if p := r.Filters[i].path(); p != nil && !p.Full {
-			return p
-		}
-	}
-	return nil
-}
-
-// path returns the change of the path, or nil.
-func (f *Filter) path() *PathModifier {
-	switch {
-	case f.Redirect != nil:
-		return f.Redirect.Path
-	case f.Rewrite != nil:
-		return f.Rewrite.Path
-	default:
-		return nil
 	}
 }
 
@@ -118,7 +109,7 @@ func (r *reader) readBackendRefs(v document.Value) []BackendRef {
 	refs := []BackendRef{}
 	var total uint64
 	for _, item := range v.Items() {
-		ref := r.readBackendRef(item, true)
+		ref := r.readBackendRef(item, "weight")
 		total += uint64(ref.Weight)
 		refs = append(refs, ref)
 	}
@@ -126,37 +117,4 @@ func (r *reader) readBackendRefs(v document.Value) []BackendRef {
 		v.Fault("", "the weights add up to %d, more than %d", total, uint32(math.MaxUint32))
 	}
 	return refs
-}
-
-// readBackendRef reads one destination, which has no weight in a mirror. The weight is 1 if it is not given. A
-// MeshService with tags is taken for a MeshServiceSubset: an example of the decision
-// record has it so.
-func (r *reader) readBackendRef(v document.Value, weighted bool) BackendRef {
-	if r.isRoute {
-		return r.readRouteBackend(v, weighted)
-	}
-	fields := append(slices.Clone(refNames), "port")
-	weight := uint64(0)
-	if weighted {
-		fields, weight = append(fields, "weight"), 1
-	}
-	o := v.Object(fields...)
-	ref, kind, ok := r.refFields(o, meshService, meshServiceSubset)
-	if o.Field("tags").Present() {
-		kind = meshServiceSubset
-	}
-	if ok {
-		checkRef(o, kind)
-	}
-	if w := o.Field("weight"); w.Present() {
-		weight = w.Uint(0, math.MaxUint32)
-	}
-	to := BackendRef{Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
-	for key := range ref.Tags {
-		if to.TagLines == nil {
-			to.TagLines = make(map[string]int, len(ref.Tags))
-		}
-		to.TagLines[key] = o.Field("tags").Peek(key).Position().Line
-	}
-	return to
 }

@@ -6,11 +6,13 @@ package meshpolicy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
 // Source is a place in a file.
@@ -53,15 +55,7 @@ type Policy struct {
 	// To has each destination once, and is not empty.
 	To []To
 	// Notes are on fields of the document that have no effect.
-	Notes []Note
-
-	targetKey string
-}
-
-// Note is about a part of a document.
-type Note struct {
-	Line       int
-	Path, Text string
+	Notes []document.Fault
 }
 
 // To is the part of a policy that is for one destination: the rules for requests to it.
@@ -95,34 +89,18 @@ type TargetRef struct {
 	Tags map[string]string
 }
 
-// kind is the kind of a TargetRef or a BackendRef, ordered by specificity.
-type kind int
+// kinds are those of references as they are written in policies, by their specificity.
+var kinds = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
 
-const (
-	everything kind = iota
-	meshSubset
-	meshService
-	meshServiceSubset
-)
-
-// String returns the kind as it is written in policies.
-func (k kind) String() string {
-	return [...]string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}[k]
-}
-
-// hasName and hasTags report which fields a reference of the kind has.
-func (k kind) hasName() bool { return k >= meshService }
-func (k kind) hasTags() bool { return k == meshSubset || k == meshServiceSubset }
-
-func (r TargetRef) kind() kind {
-	k := everything
+// specificity is higher for a name than for tags, and highest for both.
+func (r TargetRef) specificity() (rank int) {
 	if r.Name != "" {
-		k = meshService
+		rank = 2
 	}
 	if len(r.Tags) > 0 {
-		k++
+		rank++
 	}
-	return k
+	return rank
 }
 
 // Selects reports whether the reference selects a client.
@@ -140,7 +118,7 @@ func (r TargetRef) Selects(c Client) bool {
 
 // String returns the reference in short, such as "MeshServiceSubset backend{version=v1}".
 func (r TargetRef) String() string {
-	return strings.TrimRight(r.kind().String()+" "+r.Name+FormatTags(r.Tags), " ")
+	return strings.TrimRight(kinds[r.specificity()]+" "+r.Name+FormatTags(r.Tags), " ")
 }
 
 // FormatTags returns "{a=b,c=d}", or "" if there are none.
@@ -174,8 +152,10 @@ type Rule struct {
 	Matches []Match
 	// The other fields are merged, each by itself. nil means unspecified.
 	//
-	// Filters are applied in order. Empty means none.
+	// Filters are applied in order. Empty means none. Problem, of a rule that cannot be used and fails its requests, says what is wrong
+	// with it; it then has no filters.
 	Filters []Filter
+	Problem string
 	// BackendRefs are the destinations. Empty means the original service, or nowhere if NoBackends is set: that a route of the
 	// Gateway API has none, where "all traffic which matches this rule MUST receive a 500 status code" or UNAVAILABLE.
 	BackendRefs []BackendRef
@@ -205,22 +185,6 @@ const (
 // Has reports whether a field is specified.
 func (r *Rule) Has(f Field) bool {
 	return [...]bool{r.Filters != nil, r.BackendRefs != nil || r.NoBackends, r.Timeouts != nil, r.Retry != nil, r.Session != nil}[f]
-}
-
-// copyField sets a field to that of another rule.
-func (r *Rule) copyField(f Field, from *Rule) {
-	switch f {
-	case FieldFilters:
-		r.Filters = from.Filters
-	case FieldBackendRefs:
-		r.BackendRefs, r.NoBackends = from.BackendRefs, from.NoBackends
-	case FieldTimeouts:
-		r.Timeouts = from.Timeouts
-	case FieldRetry:
-		r.Retry = from.Retry
-	case FieldSession:
-		r.Session = from.Session
-	}
 }
 
 // Path is the place of the rule in the document.
@@ -258,19 +222,9 @@ func (r *Rule) Redirects() bool {
 	return slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Type == RequestRedirect })
 }
 
-// Unsupported is what is wrong with a rule that fails its requests therefore, or empty.
-func (r *Rule) Unsupported() (problem string) {
-	for i := range r.Filters {
-		if r.Filters[i].Type == Unsupported {
-			return r.Filters[i].Problem
-		}
-	}
-	return ""
-}
-
 // Nowhere reports whether the rule has no backends, or none with a weight above 0, or is not supported.
 func (r *Rule) Nowhere() bool {
-	return r.NoBackends || r.Unsupported() != "" || len(r.BackendRefs) > 0 && !slices.ContainsFunc(r.BackendRefs, func(r BackendRef) bool { return r.Weight > 0 })
+	return r.NoBackends || r.Problem != "" || len(r.BackendRefs) > 0 && !slices.ContainsFunc(r.BackendRefs, func(r BackendRef) bool { return r.Weight > 0 })
 }
 
 // BackendRef is a destination of requests.
@@ -285,6 +239,38 @@ type BackendRef struct {
 	Weight uint32
 	// Filters edit the headers of the requests that go there, and of their responses.
 	Filters []Filter `json:",omitempty"`
+}
+
+// Reference is a reference to a service in a rule: a backend, or that of a mirror.
+type Reference struct {
+	*BackendRef
+	IsMirror bool
+	// Index is that of the backend or of the filter.
+	Index int
+}
+
+// Path is the place of the reference below its rule.
+func (r Reference) Path() string {
+	if r.IsMirror {
+		return fmt.Sprintf("filters[%d]", r.Index)
+	}
+	return fmt.Sprintf("backendRefs[%d]", r.Index)
+}
+
+// References returns the references to services in the rule.
+func (r *Rule) References() iter.Seq[Reference] {
+	return func(yield func(Reference) bool) {
+		for i := range r.Filters {
+			if mirror := r.Filters[i].Mirror; mirror != nil && !yield(Reference{mirror, true, i}) {
+				return
+			}
+		}
+		for i := range r.BackendRefs {
+			if !yield(Reference{&r.BackendRefs[i], false, i}) {
+				return
+			}
+		}
+	}
 }
 
 // String returns the service with the tags, such as "backend{version=v1}".

@@ -9,16 +9,13 @@ import (
 // New completes a policy: it normalizes the matches of its rules, and computes the keys for merging and
 // comparing policies. Its parts and rules are copies.
 func New(p Policy) *Policy {
-	p.targetKey, p.To = Key(p.TargetRef), slices.Clone(p.To)
+	p.To = slices.Clone(p.To)
 	for i := range p.To {
 		p.To[i].Policy = &p
 		p.To[i].seal()
 	}
 	return &p
 }
-
-// TargetKey is equal for policies with equal TargetRefs.
-func (p *Policy) TargetKey() string { return p.targetKey }
 
 // MatchesKey is equal for rules with equal Matches.
 func (r *Rule) MatchesKey() string { return r.matchesKey }
@@ -31,23 +28,15 @@ func (t *To) Subsets() []Subset { return t.subsets }
 
 func (t *To) seal() {
 	t.Rules, t.services, t.subsets = slices.Clone(t.Rules), nil, nil
-	refer := func(ref *BackendRef) {
-		t.services = append(t.services, ref.Name)
-		if len(ref.Tags) > 0 {
-			t.subsets = append(t.subsets, ref.Subset())
-		}
-	}
 	for i := range t.Rules {
 		r := &t.Rules[i]
 		r.To, r.Index = t, i
 		r.Matches = NormalizeMatches(r.Matches)
 		r.matchesKey = Key(r.Matches)
-		for j := range r.BackendRefs {
-			refer(&r.BackendRefs[j])
-		}
-		for j := range r.Filters {
-			if mirror := r.Filters[j].Mirror; mirror != nil {
-				refer(mirror)
+		for ref := range r.References() {
+			t.services = append(t.services, ref.Name)
+			if len(ref.Tags) > 0 {
+				t.subsets = append(t.subsets, ref.Subset())
 			}
 		}
 	}

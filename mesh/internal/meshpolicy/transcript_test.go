@@ -50,7 +50,7 @@ func readAgain(section, input string) string {
 	for _, p := range policies {
 		fmt.Fprintf(&said, "%s for %v\n", p.Name, p.TargetRef)
 		for _, n := range p.Notes {
-			fmt.Fprintf(&said, "line %d: %s: %s\n", n.Line, n.Path, n.Text)
+			fmt.Fprintf(&said, "line %d: %s: %s\n", n.Line, n.Path, n.Problem)
 		}
 		for i := range p.To {
 			for _, r := range p.To[i].Rules {

@@ -32,23 +32,14 @@ func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 func Merge(policies []*meshpolicy.Policy, c meshpolicy.Client, service string) meshpolicy.Merged {
 	var parts []*meshpolicy.To
 	for _, p := range policies {
-		if p.TargetRef.Selects(c) {
-			parts = append(parts, PartsFor(p, service)...)
+		for i := range p.To {
+			if name := p.To[i].TargetRef.Name; p.TargetRef.Selects(c) && (name == "" || name == service) {
+				parts = append(parts, &p.To[i])
+			}
 		}
 	}
 	slices.SortFunc(parts, (*meshpolicy.To).Compare)
 	return meshpolicy.MergeParts(parts)
-}
-
-// PartsFor returns the parts of a policy for a service: up to two, as one may be for all services.
-func PartsFor(p *meshpolicy.Policy, service string) []*meshpolicy.To {
-	var parts []*meshpolicy.To
-	for i := range p.To {
-		if name := p.To[i].TargetRef.Name; name == "" || name == service {
-			parts = append(parts, &p.To[i])
-		}
-	}
-	return parts
 }
 
 // Text is the policy p for the service s with rules in flow style, which start at line 7.

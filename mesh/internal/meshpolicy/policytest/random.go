@@ -52,11 +52,11 @@ func match(r *rand.Rand) meshpolicy.Match {
 		m.Methods = Pick(r, [][]string{{"GET"}, {"POST"}, {"GET", "POST"}})
 	}
 	if r.IntN(8) == 0 {
-		m.Query = []meshpolicy.ValueMatch{{Name: "q", Value: "x"}}
+		m.Query = []meshpolicy.ValueMatch{{Name: "q", Type: meshpolicy.Exact, Value: "x"}}
 	}
 	for r.IntN(3) == 0 {
-		h := meshpolicy.ValueMatch{Name: Pick(r, []string{"h", "i"}), Type: meshpolicy.MatchType(r.IntN(5))}
-		if h.Type <= meshpolicy.RegularExpression {
+		h := meshpolicy.ValueMatch{Name: Pick(r, []string{"h", "i"}), Type: Pick(r, []string{meshpolicy.Exact, meshpolicy.Prefix, meshpolicy.RegularExpression, meshpolicy.Present, meshpolicy.Absent})}
+		if h.Type != meshpolicy.Present && h.Type != meshpolicy.Absent {
 			h.Value = Pick(r, []string{"x", "xy", "x.?"})
 		}
 		m.Headers = append(m.Headers, h)

@@ -300,7 +300,7 @@ func readRoute(kind string, object *unstructured.Unstructured) *Route {
 func inForce(written []*meshroute.Policy) bool {
 	return slices.ContainsFunc(written, func(p *meshroute.Policy) bool {
 		return slices.ContainsFunc(p.To, func(t meshpolicy.To) bool {
-			return slices.ContainsFunc(t.Rules, func(r meshpolicy.Rule) bool { return r.Unsupported() == "" })
+			return slices.ContainsFunc(t.Rules, func(r meshpolicy.Rule) bool { return r.Problem == "" })
 		})
 	})
 }
