@@ -12,6 +12,7 @@ import (
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
 
@@ -101,8 +102,8 @@ func sameMesh(t *testing.T, want, got *Mesh) {
 	if !slices.EqualFunc(a, b, func(a, b *Resource) bool { return a.key() == b.key() && a.Equal(b) && a.Service == b.Service }) {
 		t.Fatalf("the resources differ:\n%v\nwant\n%v", b, a)
 	}
-	policytest.Equal(t, "keys", want.Keys(), got.Keys())
-	policytest.Equal(t, "reports", want.Reports(), got.Reports())
+	xdstest.Equal(t, "keys", want.Keys(), got.Keys())
+	xdstest.Equal(t, "reports", want.Reports(), got.Reports())
 	for _, c := range policytest.Clients()[:40] {
 		for _, name := range policytest.Services {
 			x, y := want.Routes(c, name), got.Routes(c, name)

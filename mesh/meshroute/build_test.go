@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
@@ -150,7 +151,7 @@ func TestBuild_Separate(t *testing.T) {
 			t.Errorf("%v does not say that something is left out", r)
 		}
 	}
-	policytest.Equal(t, "reports", reports, said)
+	xdstest.Equal(t, "reports", reports, said)
 	// What is left out may change, and be corrected.
 	for _, addresses := range [][]Endpoint{{{Address: "b"}}, {{Address: "10.0.0.1:80"}}, {{Address: "c"}}} {
 		next := *odd

@@ -55,7 +55,7 @@ func (r *serviceResources) resources() []*Resource {
 
 // serviceCompiler makes the resources of a service.
 type serviceCompiler struct {
-	*serviceResources
+	serviceResources
 	naming naming
 	places places
 	// err is the first one: of a text that is not UTF-8, or of one that is too long for a parameter.
@@ -65,8 +65,8 @@ type serviceCompiler struct {
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
 func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset, sessions bool) (*serviceResources, error) {
-	r := &serviceResources{service: s, subsets: subsets, sessions: sessions, empty: make(map[string]bool), reports: s.reports()}
-	c := &serviceCompiler{serviceResources: r, naming: n, places: places}
+	c := &serviceCompiler{naming: n, places: places}
+	c.serviceResources = serviceResources{service: s, subsets: subsets, sessions: sessions, empty: make(map[string]bool), reports: s.reports()}
 	c.addListeners()
 	c.addServers()
 	socket := c.socket(s.TLS.client())
@@ -81,7 +81,7 @@ func compileService(n naming, places places, s *Service, subsets []meshpolicy.Su
 			c.addEndpoints(sub)
 		}
 	}
-	return r, c.err
+	return &c.serviceResources, c.err
 }
 
 func (c *serviceCompiler) add(typeURL, name string, m proto.Message) {

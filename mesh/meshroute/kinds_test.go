@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
@@ -46,7 +47,7 @@ func TestKinds(t *testing.T) {
 				if got := after.Routes(c, service); describe(got) != describe(want) {
 					t.Fatalf("%v gets %v of %s, want %v", c, got, service, want)
 				}
-				policytest.Equal(t, "what is chosen by constraints", describe(want), describe(choose(t, c, after.Keys(), routesOf(after, service))))
+				xdstest.Equal(t, "what is chosen by constraints", describe(want), describe(choose(t, c, after.Keys(), routesOf(after, service))))
 			}
 		}
 	}
@@ -54,7 +55,7 @@ func TestKinds(t *testing.T) {
 	if len(reports) == 0 || slices.ContainsFunc(reports, func(r Report) bool { return r.Policy[0] != 'a' }) {
 		t.Errorf("what is left out is %v", reports)
 	}
-	policytest.Equal(t, "reports of a build from nothing", mustBuild(t, hostile, nil).Reports(), after.Reports())
+	xdstest.Equal(t, "reports of a build from nothing", mustBuild(t, hostile, nil).Reports(), after.Reports())
 }
 
 // The kinds of clients are counted as they are made.
@@ -88,6 +89,6 @@ func TestKinds_Count(t *testing.T) {
 		for _, one := range k.list {
 			got[one.String()] = one.rules
 		}
-		policytest.Equal(t, "rules by kinds", rules, got)
+		xdstest.Equal(t, "rules by kinds", rules, got)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	wrrlocalitypb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
-	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
 
 // With too many nodes there are variants by zone alone.
@@ -24,7 +24,7 @@ func TestBuild_PlacesAreBounded(t *testing.T) {
 	for i := range 200 {
 		large.Endpoints = append(large.Endpoints, Endpoint{Address: fmt.Sprintf("10.0.1.%d:80", i), ForZones: []string{"x"}, ForNodes: []string{fmt.Sprintf("node-%d", i)}})
 	}
-	policytest.Equal(t, "keys", []string{meshpolicy.ZoneKey}, mustBuild(t, Input{Services: []*Service{large}}, nil).Keys())
+	xdstest.Equal(t, "keys", []string{meshpolicy.ZoneKey}, mustBuild(t, Input{Services: []*Service{large}}, nil).Keys())
 }
 
 // gRFC A42 has "the weight of the locality multiplied by the weight of the endpoint": clients without A113, given 3 endpoints in one
@@ -78,7 +78,7 @@ func TestBuild_OneLocalityForHashPolicies(t *testing.T) {
 				}
 				got = append(got, text)
 			}
-			policytest.Equal(t, name, test.want, strings.Join(got, ", "))
+			xdstest.Equal(t, name, test.want, strings.Join(got, ", "))
 		}
 	}
 }

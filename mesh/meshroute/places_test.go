@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
@@ -116,7 +117,7 @@ func TestPlaces_OfTheRulesThatDecide(t *testing.T) {
 							shared++
 						}
 					}
-					policytest.Equal(t, "places of "+route, want[route], got)
+					xdstest.Equal(t, "places of "+route, want[route], got)
 					if t.Failed() {
 						t.FailNow()
 					}

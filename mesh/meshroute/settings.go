@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/dynxds/dynxds/internal/dialect"
@@ -56,15 +55,17 @@ func (s *Service) hashes() bool {
 	})
 }
 
+// statusesOfA44 are the conditions of retries that every gRPC client with xDS knows.
+const statusesOfA44 = ",cancelled,deadline-exceeded,internal,resource-exhausted,unavailable,"
+
 // settingsBeyondGRPC calls add for the settings that not every client obeys, with their places in a document.
 func (s *Service) settingsBeyondGRPC(add func(path string, f *dialect.Feature)) {
-	c := s.Cluster
-	policiesBeyondGRPC(c.GetLoadBalancingPolicy(), func(f *dialect.Feature) { add("loadBalancing", f) })
-	budget := false
-	for _, t := range c.GetCircuitBreakers().GetThresholds() {
-		budget = budget || t.GetMaxRetries() != nil || t.GetRetryBudget() != nil
+	c, o, retry := s.Cluster, s.Cluster.GetOutlierDetection(), s.Route.GetRetryPolicy()
+	otherConditions := false
+	for on := range strings.SplitSeq(retry.GetRetryOn(), ",") {
+		otherConditions = otherConditions || on != "" && !strings.Contains(statusesOfA44, ","+on+",")
 	}
-	o := c.GetOutlierDetection()
+	policiesBeyondGRPC(c.GetLoadBalancingPolicy(), func(f *dialect.Feature) { add("loadBalancing", f) })
 	for _, setting := range []struct {
 		set     bool
 		path    string
@@ -74,15 +75,19 @@ func (s *Service) settingsBeyondGRPC(add func(path string, f *dialect.Feature)) 
 		{c.GetLbPolicy() == clusterpb.Cluster_MAGLEV || c.GetLbPolicy() == clusterpb.Cluster_RANDOM, "loadBalancing", dialect.OtherPolicies},
 		{o.GetConsecutive_5Xx() != nil || o.GetConsecutiveGatewayFailure() != nil || o.GetConsecutiveLocalOriginFailure() != nil || o.GetMaxEjectionTimeJitter() != nil,
 			"outlierDetection", dialect.Consecutive},
-		{budget, "circuitBreakers", dialect.RetryLimits},
+		{slices.ContainsFunc(c.GetCircuitBreakers().GetThresholds(), func(t *clusterpb.CircuitBreakers_Thresholds) bool {
+			return t.GetMaxRetries() != nil || t.GetRetryBudget() != nil
+		}), "circuitBreakers", dialect.RetryLimits},
 		{len(c.GetHealthChecks()) > 0, "healthCheck", dialect.Health},
 		{c.GetLrsServer() != nil, "loadReporting", dialect.LoadReports},
+		{otherConditions, "retry", dialect.RetryConditions},
+		{retry.GetPerTryTimeout() != nil || retry.GetPerTryIdleTimeout() != nil, "retry", dialect.TryTimeouts},
+		{len(retry.GetRetryHostPredicate()) > 0, "retry", dialect.RetryHosts},
 	} {
 		if setting.set {
 			add(setting.path, setting.feature)
 		}
 	}
-	retryBeyondGRPC(s.Route.GetRetryPolicy(), func(f *dialect.Feature) { add("retry", f) })
 }
 
 // policiesBeyondGRPC is about the policy that clients of dynxds use, the first one, and those that it has in turn.
@@ -105,23 +110,4 @@ func policiesBeyondGRPC(list *clusterpb.LoadBalancingPolicy, add func(*dialect.F
 		}
 		return true
 	})
-}
-
-// statusesOfA44 are the conditions of retries that every gRPC client with xDS knows.
-const statusesOfA44 = ",cancelled,deadline-exceeded,internal,resource-exhausted,unavailable,"
-
-// retryBeyondGRPC is about what a retry policy has beyond gRFC A44.
-func retryBeyondGRPC(p *routepb.RetryPolicy, add func(*dialect.Feature)) {
-	for on := range strings.SplitSeq(p.GetRetryOn(), ",") {
-		if on != "" && !strings.Contains(statusesOfA44, ","+on+",") {
-			add(dialect.RetryConditions)
-			break
-		}
-	}
-	if p.GetPerTryTimeout() != nil || p.GetPerTryIdleTimeout() != nil {
-		add(dialect.TryTimeouts)
-	}
-	if len(p.GetRetryHostPredicate()) > 0 {
-		add(dialect.RetryHosts)
-	}
 }

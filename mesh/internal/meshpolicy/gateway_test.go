@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
@@ -53,11 +54,11 @@ func TestGateway_TheOldestRuleWinsWhole(t *testing.T) {
 		Matches: older.To[0].Rules[0].Matches, BackendRefs: policytest.Send("t"),
 	}))
 	all := []*meshpolicy.Policy{alike, newer, older, above, below}
-	policytest.Equal(t, "rules of routes", []string{"path Prefix /: backendRefs of HTTPRoute/z timeouts of HTTPRoute/z", "path Prefix /a: backendRefs of HTTPRoute/p retry of HTTPRoute/p"},
+	xdstest.Equal(t, "rules of routes", []string{"path Prefix /: backendRefs of HTTPRoute/z timeouts of HTTPRoute/z", "path Prefix /a: backendRefs of HTTPRoute/p retry of HTTPRoute/p"},
 		originsOf(all[:3], meshpolicy.Client{}))
-	policytest.Equal(t, "rules of routes of one age", []string{"path Prefix /: backendRefs of HTTPRoute/p retry of HTTPRoute/p sessionPersistence of HTTPRoute/p", "path Prefix /a: backendRefs of HTTPRoute/p retry of HTTPRoute/p"},
+	xdstest.Equal(t, "rules of routes of one age", []string{"path Prefix /: backendRefs of HTTPRoute/p retry of HTTPRoute/p sessionPersistence of HTTPRoute/p", "path Prefix /a: backendRefs of HTTPRoute/p retry of HTTPRoute/p"},
 		originsOf(all[:2], meshpolicy.Client{}))
-	policytest.Equal(t, "rules with MeshHTTPRoutes", []string{
+	xdstest.Equal(t, "rules with MeshHTTPRoutes", []string{
 		"path Prefix /: filters of above backendRefs of HTTPRoute/z timeouts of HTTPRoute/z", "path Prefix /a: backendRefs of HTTPRoute/p retry of HTTPRoute/p",
 	}, originsOf(all, meshpolicy.Client{Service: "client"}))
 }

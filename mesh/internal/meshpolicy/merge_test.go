@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
 )
@@ -62,12 +63,12 @@ func TestNew(t *testing.T) {
 	for _, s := range p.To[0].Subsets() {
 		subsets = append(subsets, s.ID)
 	}
-	policytest.Equal(t, "services", []string{"0", "a", "b"}, p.To[0].Services())
-	policytest.Equal(t, "subsets", []string{"a;v=1", "b;y=2;z=1"}, subsets)
-	policytest.Equal(t, "a service without tags", "b", meshpolicy.NewSubset("b", nil).ID)
-	policytest.Equal(t, "an empty list of backends leads nowhere", false, (&meshpolicy.Rule{}).Nowhere())
+	xdstest.Equal(t, "services", []string{"0", "a", "b"}, p.To[0].Services())
+	xdstest.Equal(t, "subsets", []string{"a;v=1", "b;y=2;z=1"}, subsets)
+	xdstest.Equal(t, "a service without tags", "b", meshpolicy.NewSubset("b", nil).ID)
+	xdstest.Equal(t, "an empty list of backends leads nowhere", false, (&meshpolicy.Rule{}).Nowhere())
 	for path, same := range map[string]bool{"/a": true, "/b": false} {
-		policytest.Equal(t, "equal matches with "+path, same, p.To[0].Rules[0].MatchesKey() == build("t", "s", "b", path).To[0].Rules[0].MatchesKey())
+		xdstest.Equal(t, "equal matches with "+path, same, p.To[0].Rules[0].MatchesKey() == build("t", "s", "b", path).To[0].Rules[0].MatchesKey())
 	}
 }
 
@@ -76,7 +77,7 @@ func TestPlaces(t *testing.T) {
 	t.Parallel()
 	rules := []meshpolicy.Rule{{}}
 	mesh, route := meshpolicy.New(meshpolicy.Policy{To: []meshpolicy.To{{Index: 1, Rules: rules}}}).To[0], meshpolicy.New(meshpolicy.Policy{Kind: meshpolicy.HTTPRouteKind, To: []meshpolicy.To{{Rules: rules}}}).To[0]
-	policytest.Equal(t, "places", []string{"f", "line 3", "f:3", "f\\n:3", "spec.to[1].targetRef", "spec.to[1].rules[0]", "spec.parentRefs", "spec.rules[0]"}, []string{
+	xdstest.Equal(t, "places", []string{"f", "line 3", "f:3", "f\\n:3", "spec.to[1].targetRef", "spec.to[1].rules[0]", "spec.parentRefs", "spec.rules[0]"}, []string{
 		meshpolicy.Source{File: "f"}.String(), meshpolicy.Source{Line: 3}.String(), meshpolicy.Source{File: "f", Line: 3}.String(), meshpolicy.Source{File: "f\n", Line: 3}.String(),
 		mesh.Path(), mesh.Rules[0].Path(), route.Path(), route.Rules[0].Path(),
 	})
@@ -93,9 +94,9 @@ func TestClient(t *testing.T) {
 		dialect.Envoy:     {"frontend", "1", "", meshpolicy.IPAddresses},
 	} {
 		c := meshpolicy.Client{Service: "frontend", Tags: tags, Implementation: implementation}
-		policytest.Equal(t, "tags", want, []string{c.Tag(meshpolicy.ServiceKey), c.Tag("v"), c.Tag(meshpolicy.RoutesKey), c.Tag(meshpolicy.AddressesKey)})
+		xdstest.Equal(t, "tags", want, []string{c.Tag(meshpolicy.ServiceKey), c.Tag("v"), c.Tag(meshpolicy.RoutesKey), c.Tag(meshpolicy.AddressesKey)})
 	}
-	policytest.Equal(t, "clients", []string{"service=a,v=1", "v=1", "a client without tags"}, []string{
+	xdstest.Equal(t, "clients", []string{"service=a,v=1", "v=1", "a client without tags"}, []string{
 		meshpolicy.Client{Service: "a", Tags: map[string]string{"v": "1"}}.String(), meshpolicy.Client{Tags: map[string]string{"v": "1"}}.String(), meshpolicy.Client{}.String(),
 	})
 }

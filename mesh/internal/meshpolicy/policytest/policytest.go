@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
@@ -18,14 +16,6 @@ func Parse(t testing.TB, name, text string) []*meshpolicy.Policy {
 		t.Fatalf("Parse:\n%v", err)
 	}
 	return policies
-}
-
-// Equal fails the test if two values differ. what names them.
-func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
-	t.Helper()
-	if diff := cmp.Diff(want, got, opts...); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
 }
 
 // Merge merges the policies that select the client and the service. Their order does not matter.
