@@ -43,32 +43,15 @@ type Channel struct {
 	// Config is nil while nothing runs for the channel, or it has no bootstrap: Why says which.
 	Config *Config `json:"config,omitempty"`
 	Why    string  `json:"why,omitempty"`
-
-	source Source
+	// Source has the clusters. It is nil if Config is.
+	Source Source `json:"-"`
 }
 
 // WithSource returns the channel as described by a source.
 func (c Channel) WithSource(s Source) Channel {
 	config := s.Config()
-	c.Config, c.source = &config, s
+	c.Config, c.Source = &config, s
 	return c
-}
-
-// ClusterNames returns the names of the channel's clusters, see Source. The list is that of now,
-// not of the time when the Channel was made.
-func (c Channel) ClusterNames() []string {
-	if c.source == nil {
-		return nil
-	}
-	return c.source.ClusterNames()
-}
-
-// Cluster describes a cluster of the channel as it is now, see Source.
-func (c Channel) Cluster(ctx context.Context, name string) (Cluster, bool) {
-	if c.source == nil {
-		return Cluster{}, false
-	}
-	return c.source.Cluster(ctx, name)
 }
 
 // State is a connectivity state, as gRPC writes it.

@@ -36,11 +36,8 @@ func notes(all string) string {
 
 // judge sets the health, and the reason for it.
 func (d *Cluster) judge(c *inspect.Cluster) {
-	share, ended, succeeded := 0.0, uint64(0), false
-	if d.RPCs != nil {
-		m := &d.RPCs.Minute
-		share, ended, succeeded = m.Share(), m.Ended, m.Ended > m.Failed
-	}
+	m := d.Minute()
+	share := m.Share()
 	switch {
 	case c.Phase == inspect.PhaseFailed, c.Phase == inspect.PhaseServing && c.State == inspect.TransientFailure:
 		d.Health, d.Error, d.Since = Failing, text(reason(c)), since(c)
@@ -50,9 +47,9 @@ func (d *Cluster) judge(c *inspect.Cluster) {
 		d.Health, d.Error = Degraded, d.rpcError()
 	case c.Phase == inspect.PhaseServing && d.Endpoints.Failing+d.Endpoints.Ejected > 0:
 		d.Health, d.Error, d.Since = Degraded, d.endpointError(), d.endpointSince()
-	case succeeded, c.Phase == inspect.PhaseServing && c.State == inspect.Ready:
+	case m.Ended > m.Failed, c.Phase == inspect.PhaseServing && c.State == inspect.Ready:
 		d.Health = Healthy
-	case c.Phase == inspect.PhaseDormant, c.Phase == inspect.PhaseServing && c.State == inspect.Idle && ended == 0:
+	case c.Phase == inspect.PhaseDormant, c.Phase == inspect.PhaseServing && c.State == inspect.Idle && m.Ended == 0:
 		d.Health = Idle
 	default:
 		d.Health, d.Error = Unknown, text(Why(c))
@@ -208,16 +205,15 @@ func (d *Cluster) endpointSince() time.Time {
 	return time.Time{}
 }
 
+// none is what became of the RPCs of a cluster that has none.
+var none outcomes.Report
+
+// Minute is what became of its RPCs in the last minute.
+func (d *Cluster) Minute() *outcomes.Minute { return &cmp.Or(d.RPCs, &none).Minute }
+
 // compare orders clusters by trouble, and then by traffic.
 func compare(a, b *Cluster) int {
-	traffic := func(c *Cluster) (failed, started uint64) {
-		if c.RPCs != nil {
-			return c.RPCs.Minute.Failed, c.RPCs.Minute.Started
-		}
-		return 0, 0
-	}
-	failedA, startedA := traffic(a)
-	failedB, startedB := traffic(b)
-	return cmp.Or(cmp.Compare(a.Health.Rank(), b.Health.Rank()), cmp.Compare(failedB, failedA), cmp.Compare(startedB, startedA),
+	x, y := a.Minute(), b.Minute()
+	return cmp.Or(cmp.Compare(a.Health.Rank(), b.Health.Rank()), cmp.Compare(y.Failed, x.Failed), cmp.Compare(y.Started, x.Started),
 		cmp.Compare(a.Name, b.Name), cmp.Compare(a.Target, b.Target))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -29,25 +30,15 @@ type Source struct {
 
 // OfClient returns the Source of one client, and of the channels that use it.
 func OfClient(d *xdsclient.Dump) *Source {
-	s := &Source{Clients: []*xdsclient.Dump{d}}
-	for _, c := range channels.Inspect() {
+	return &Source{Clients: []*xdsclient.Dump{d}, Channels: slices.DeleteFunc(channels.Inspect(), func(c inspect.Channel) bool {
 		// A channel that nothing runs for has no client; which one it had is not known.
-		if c.Config != nil && c.Config.Client == d.BootstrapFingerprint {
-			s.Channels = append(s.Channels, c)
-		}
-	}
-	return s
+		return c.Config == nil || c.Config.Client != d.BootstrapFingerprint
+	})}
 }
 
 // OfNoClient returns the Source of the channels that have no client, for want of a bootstrap, and that DNS resolves instead.
 func OfNoClient() *Source {
-	s := new(Source)
-	for _, c := range channels.Inspect() {
-		if bypasses(&c) {
-			s.Channels = append(s.Channels, c)
-		}
-	}
-	return s
+	return &Source{Channels: slices.DeleteFunc(channels.Inspect(), func(c inspect.Channel) bool { return !bypasses(&c) })}
 }
 
 // bypasses reports whether DNS resolves a channel for want of a bootstrap: otherwise a resolver of xDS runs, unless it is idle.
@@ -68,7 +59,8 @@ type gathering struct {
 	recent  []changes.Change
 	counted map[clusterKey]*outcomes.Report
 	routes  map[clusterKey][]*outcomes.Report // of each cluster, by traffic
-	index   map[clusterKey]int                // of Clusters
+	// described are the Clusters.
+	described map[clusterKey]*Cluster
 	// rpcs is what became of all RPCs, and faults counts the problems with resources.
 	rpcs   outcomes.Minute
 	faults int
@@ -90,7 +82,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	now := time.Now()
 	g := &gathering{
 		State: &State{Time: now, Problems: []Problem{}, Servers: []Server{}, Channels: []Channel{}, Clusters: []*Cluster{}}, source: s, recent: changes.Recent(),
-		counted: make(map[clusterKey]*outcomes.Report), routes: make(map[clusterKey][]*outcomes.Report), covered: make(map[resourceKey]bool), index: make(map[clusterKey]int), told: make(map[string]int),
+		counted: make(map[clusterKey]*outcomes.Report), routes: make(map[clusterKey][]*outcomes.Report), covered: make(map[resourceKey]bool), described: make(map[clusterKey]*Cluster), told: make(map[string]int),
 	}
 	if since.Before(now) {
 		g.CountingSince = since
@@ -109,6 +101,7 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	if r := g.counted[others]; r != nil {
 		g.cluster(clusterOf(others.target, &inspect.Cluster{Name: others.cluster, Phase: inspect.PhaseServing, State: inspect.Idle}, r))
 	}
+	g.Clusters = slices.AppendSeq(g.Clusters, maps.Values(g.described))
 	slices.SortFunc(g.Clusters, compare)
 	g.splits()
 	for _, c := range g.Clusters {
@@ -188,7 +181,10 @@ func (g *gathering) ask(ctx context.Context) [][]*Cluster {
 	var asking sync.WaitGroup
 	for i := range all {
 		c := &g.source.Channels[i]
-		names := c.ClusterNames()
+		if c.Source == nil {
+			continue
+		}
+		names := c.Source.ClusterNames()
 		asking.Go(func() {
 			for _, name := range names {
 				if d := g.describe(ctx, c, name); d != nil {
@@ -214,7 +210,7 @@ func (g *gathering) describe(ctx context.Context, channel *inspect.Channel, name
 			}, g.counted[k])
 		}
 	}()
-	live, ok := channel.Cluster(ctx, name)
+	live, ok := channel.Source.Cluster(ctx, name)
 	if !ok {
 		return nil
 	}
@@ -332,14 +328,9 @@ func (g *gathering) channel(c *inspect.Channel) {
 // counted together.
 func (g *gathering) cluster(c *Cluster) {
 	k := clusterKey{c.Target, c.Name}
-	if i, ok := g.index[k]; ok {
-		if compare(c, g.Clusters[i]) < 0 {
-			g.Clusters[i] = c
-		}
-		return
+	if other := g.described[k]; other == nil || compare(c, other) < 0 {
+		g.described[k] = c
 	}
-	g.index[k] = len(g.Clusters)
-	g.Clusters = append(g.Clusters, c)
 }
 
 // Entries returns the entries of a resource that clients have.

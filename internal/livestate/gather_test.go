@@ -111,6 +111,7 @@ func TestNamesStay(t *testing.T) {
 		t.Errorf("the texts are %q, %q", p.Subject, p.Text)
 	}
 	s.Bound()
+	c = s.Clusters[0]
 	for _, name := range []string{c.Name, c.Target, c.BadEndpoints[0].Address, s.Channels[0].Target, s.Servers[0].URI, s.Problems[0].Cluster, s.Problems[0].Target, s.Problems[1].Server} {
 		if len(name) > 1200 {
 			t.Errorf("a name of %d bytes leaves the process", len(name))

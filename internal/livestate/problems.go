@@ -45,8 +45,7 @@ func (g *gathering) strayProblems() {
 		told[g.Problems[i].Target] = told[g.Problems[i].Target] || g.Problems[i].Kind == "channel"
 	}
 	for k, r := range g.counted {
-		_, described := g.index[k]
-		if described || r.Minute.Failed == 0 {
+		if g.described[k] != nil || r.Minute.Failed == 0 {
 			continue
 		}
 		p := Problem{Severity: Degraded, Kind: "rpcs", Target: k.target, weight: r.Minute.Failed}
@@ -70,9 +69,7 @@ func (g *gathering) clusterProblem(c *Cluster) {
 	}
 	p := Problem{
 		Severity: c.Health, Kind: "cluster", Subject: "cluster " + bounds.Quote(c.Name), Text: c.Error, Since: c.Since, Target: c.Target, Cluster: c.Name,
-	}
-	if c.RPCs != nil {
-		p.weight, p.ended = c.RPCs.Minute.Failed, c.RPCs.Minute.Ended
+		weight: c.Minute().Failed, ended: c.Minute().Ended,
 	}
 	if c.Health == Failing {
 		for _, x := range c.Live.Resources {

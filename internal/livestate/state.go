@@ -211,45 +211,20 @@ func (s *State) Bound() {
 	s.Channels, s.ChannelsLeftOut = bound(s.Channels, maxChannels)
 	s.Clusters, s.ClustersLeftOut = bound(s.Clusters, MaxClusters)
 	s.Splits, s.SplitsLeftOut = bound(s.Splits, MaxSplits)
-	for i := range s.Splits {
-		x := &s.Splits[i]
-		cut(&x.Target, &x.Route)
-		for j := range x.Clusters {
-			cut(&x.Clusters[j].Name)
-		}
-	}
 	s.Certificates, s.CertificatesLeftOut = bound(s.Certificates, maxCertificates)
-	for i := range s.Certificates {
-		cut(&s.Certificates[i].File)
-	}
 	room := maxDetails
 	for _, c := range s.Clusters {
 		c.BadEndpoints, _ = bound(c.BadEndpoints, room)
 		room -= len(c.BadEndpoints)
 		c.Routes, _ = bound(c.Routes, room)
 		room -= len(c.Routes)
-		cut(&c.Name, &c.Target)
-		for i := range c.BadEndpoints {
-			cut(&c.BadEndpoints[i].Address)
+	}
+	*s = *Cut(s, func(name string, sentence bool) string {
+		if sentence || len(name) <= bounds.ErrorText {
+			return name
 		}
-	}
-	for i := range s.Problems {
-		cut(&s.Problems[i].Target, &s.Problems[i].Cluster, &s.Problems[i].Server)
-	}
-	for i := range s.Servers {
-		cut(&s.Servers[i].URI)
-	}
-	for i := range s.Channels {
-		cut(&s.Channels[i].Target)
-	}
-}
-
-func cut(names ...*string) {
-	for _, n := range names {
-		if len(*n) > bounds.ErrorText {
-			*n = text(*n)
-		}
-	}
+		return text(name)
+	}).(*State)
 }
 
 func bound[T any](all []T, limit int) ([]T, int) {

@@ -75,10 +75,8 @@ func (m *Route) Paths() string {
 // MatchesRest reports whether a Route whose path matches an RPC matches it altogether. The
 // fraction comes last, so that a random number is drawn only if the rest matches.
 func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {
-	if kind, _ := m.unmetRest(rpc, headers); kind != ConditionNone {
-		return false
-	}
-	return Draw(m.Conditions().FractionPerMillion)
+	query, header := m.unmetRest(rpc, headers)
+	return query == nil && header == nil && Draw(m.Conditions().FractionPerMillion)
 }
 
 // MatchesPath reports whether a path, which is a method without its query, matches.
@@ -143,46 +141,34 @@ func (m *Route) Covered(path string) int {
 	return len(path)
 }
 
-// ConditionKind is the kind of a condition of a Route.
-type ConditionKind int
-
-// The kinds of conditions, in the order in which an RPC is checked against them. A fraction is none:
-// it does not depend on the RPC.
-const (
-	ConditionNone ConditionKind = iota
-	ConditionPath
-	ConditionQuery
-	ConditionHeader
-)
-
-// Unmet returns the first condition that an RPC does not meet: its kind, and its index in Query or
-// Headers. The kind is ConditionNone if the RPC meets all of them, so that only FractionPerMillion
-// decides. It is for explanations; RPCs are routed by Table.Find.
-func (m *Route) Unmet(rpc *RPC) (kind ConditionKind, index int) {
+// Unmet returns the first condition that an RPC does not meet: that it has another path, or one on a query parameter or a header. It
+// returns none if the RPC meets all of them, so that only FractionPerMillion decides. It is for explanations; RPCs are routed by Table.Find.
+func (m *Route) Unmet(rpc *RPC) (otherPath bool, query *Query, header *Header) {
 	if path, _ := SplitQuery(rpc.Method); !m.MatchesPath(path) {
-		return ConditionPath, 0
+		return true, nil, nil
 	}
 	headers := rpc.Headers()
-	return m.unmetRest(rpc, &headers)
+	query, header = m.unmetRest(rpc, &headers)
+	return false, query, header
 }
 
 // unmetRest is Unmet for a Route whose path matches.
-func (m *Route) unmetRest(rpc *RPC, headers *Headers) (kind ConditionKind, index int) {
+func (m *Route) unmetRest(rpc *RPC, headers *Headers) (*Query, *Header) {
 	c := m.Conditions()
 	if len(c.Query) > 0 {
 		_, query := SplitQuery(rpc.Method)
 		for i := range c.Query {
 			if !c.Query[i].matches(query) {
-				return ConditionQuery, i
+				return &c.Query[i], nil
 			}
 		}
 	}
 	for i := range c.Headers {
 		if !c.Headers[i].matches(headers) {
-			return ConditionHeader, i
+			return nil, &c.Headers[i]
 		}
 	}
-	return ConditionNone, 0
+	return nil, nil
 }
 
 // QueryParameter returns the value that Query compares, and reports whether the method has the

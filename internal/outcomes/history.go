@@ -9,21 +9,17 @@ const (
 	slots = 6
 )
 
-// Second is what happened in one second.
-type Second struct {
-	Started uint32 `json:"started"`
-	Ended   uint32 `json:"ended"`
-	Failed  uint32 `json:"failed"`
-}
+// numbers are RPCs, modulo 2^32.
+type numbers struct{ started, ended, failed uint32 }
 
 // since returns what has happened between two totals.
-func (s Second) since(before Second) Second {
-	return Second{s.Started - before.Started, s.Ended - before.Ended, s.Failed - before.Failed}
+func (s numbers) since(before numbers) numbers {
+	return numbers{s.started - before.started, s.ended - before.ended, s.failed - before.failed}
 }
 
 // history is what was counted until each of the last ticks. What happened between two of them is the difference.
 type history struct {
-	totals  [Seconds + 1]Second    // modulo 2^32; see at
+	totals  [Seconds + 1]numbers   // see at
 	latency [slots][buckets]uint32 // of every tenth tick
 	active  uint64                 // the last tick that has seen an RPC
 	// failingSince is when the first failure was seen after a minute without any; zero: there was none in
@@ -32,7 +28,7 @@ type history struct {
 }
 
 // at returns the totals of a tick. Those of the next tick are a minute older than those of the last one, until it comes.
-func (h *history) at(tick uint64) *Second { return &h.totals[tick%uint64(len(h.totals))] }
+func (h *history) at(tick uint64) *numbers { return &h.totals[tick%uint64(len(h.totals))] }
 
 // take takes in what was counted since the last tick. The table is locked.
 func (c *Counter) take(tick uint64, now time.Time) {
@@ -44,9 +40,9 @@ func (c *Counter) take(tick uint64, now time.Time) {
 		h.active = tick
 	}
 	switch {
-	case total.Failed == h.at(tick+1).Failed:
+	case total.failed == h.at(tick+1).failed:
 		h.failingSince = time.Time{}
-	case total.Failed != last.Failed && h.failingSince.IsZero():
+	case total.failed != last.failed && h.failingSince.IsZero():
 		h.failingSince = now.Add(-second)
 	}
 	if tick%(Seconds/slots) == 0 {
@@ -57,9 +53,9 @@ func (c *Counter) take(tick uint64, now time.Time) {
 }
 
 // totals returns what was counted since the beginning.
-func (c *Counter) totals() Second {
+func (c *Counter) totals() numbers {
 	ended, failed := c.ended()
-	return Second{uint32(c.started.Load()), uint32(ended), uint32(failed)}
+	return numbers{uint32(c.started.Load()), uint32(ended), uint32(failed)}
 }
 
 // ended returns how many RPCs have ended, and how many of them have failed.
@@ -164,17 +160,17 @@ func (c *Counter) report(measured int) *Report {
 	}
 	now, tick := c.totals(), ticks.Load()
 	minute := now.since(*h.at(tick + 1))
-	r.Minute.Started, r.Minute.Ended, r.Minute.Failed = uint64(minute.Started), uint64(minute.Ended), uint64(minute.Failed)
+	r.Minute.Started, r.Minute.Ended, r.Minute.Failed = uint64(minute.started), uint64(minute.ended), uint64(minute.failed)
 	switch {
-	case now.Failed != h.at(tick).Failed:
+	case now.failed != h.at(tick).failed:
 		r.FailedUntil = time.Now()
 	case !h.failingSince.IsZero():
 		failed := tick // the last tick that has seen a failure
-		for h.at(failed-1).Failed == now.Failed {
+		for h.at(failed-1).failed == now.failed {
 			failed--
 		}
 		r.FailedUntil = table.ticked.Add(-second * time.Duration(tick-failed))
-		r.EndedSince = uint64(now.since(*h.at(failed)).Ended)
+		r.EndedSince = uint64(now.since(*h.at(failed)).ended)
 	}
 	oldest := &h.latency[(tick/(Seconds/slots)+1)%slots]
 	for i := range r.latency {
@@ -243,16 +239,21 @@ func (r *Report) quantile(rank float64) *float64 {
 	return &ms
 }
 
-// Histories returns the seconds of the last minute, the oldest first, of each of n groups of Keys. They are as
-// long as was counted. group returns the index of a Key's group, -1 if it is in none.
-func Histories(n int, group func(Key) int) [][]Second {
+// History is what happened in each second of the last minute, the oldest first. It is as long as was counted.
+type History struct {
+	Started  []uint32 `json:"started"`
+	Failures []uint32 `json:"failures"`
+}
+
+// Histories returns the History of each of n groups of Keys. group returns the index of a Key's group, -1 if it is in none.
+func Histories(n int, group func(Key) int) []History {
 	table.mu.Lock()
 	defer table.mu.Unlock()
 	now := ticks.Load()
 	length := min(Seconds, now-table.begun)
-	all := make([][]Second, n)
+	all := make([]History, n)
 	for i := range all {
-		all[i] = make([]Second, length)
+		all[i] = History{make([]uint32, length), make([]uint32, length)}
 	}
 	for k, v := range table.byKey.Range {
 		g := group(k.(Key))
@@ -260,12 +261,11 @@ func Histories(n int, group func(Key) int) [][]Second {
 			continue
 		}
 		h := &v.(*Counter).history
-		for i := range all[g] {
-			tick := now - length + 1 + uint64(i)
-			s, of := &all[g][i], h.at(tick).since(*h.at(tick - 1))
-			s.Started += of.Started
-			s.Ended += of.Ended
-			s.Failed += of.Failed
+		for i := range length {
+			tick := now - length + 1 + i
+			of := h.at(tick).since(*h.at(tick - 1))
+			all[g].Started[i] += of.started
+			all[g].Failures[i] += of.failed
 		}
 	}
 	return all

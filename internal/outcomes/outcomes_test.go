@@ -117,11 +117,11 @@ func TestTheLastMinute(t *testing.T) {
 			rpc(other, 0, nil)
 			time.Sleep(second)
 		}
-		history := func() []Second {
+		history := func() History {
 			return Histories(2, func(k Key) int { return map[string]int{"c": 1}[k.Cluster] })[1]
 		}
 		h := history()
-		if len(h) != 31 || h[0] != (Second{1, 1, 1}) || h[1] != (Second{2, 2, 0}) || h[30] != (Second{2, 2, 0}) {
+		if len(h.Started) != 31 || h.Started[0] != 1 || h.Failures[0] != 1 || h.Started[1] != 2 || h.Failures[1] != 0 || h.Started[30] != 2 {
 			t.Errorf("the history is %v", h)
 		}
 		r := reportOf(t, k)
@@ -143,7 +143,7 @@ func TestTheLastMinute(t *testing.T) {
 		if r.Minute.P50 != nil || !same(r.Minute, 0, 0, 0) || r.Minute.Seconds != Seconds || !r.FailingSince.IsZero() || r.Started != 31 {
 			t.Errorf("a minute later: %+v", r)
 		}
-		if h := history(); len(h) != Seconds || h[0] != (Second{}) {
+		if h := history(); len(h.Failures) != Seconds || h.Started[0] != 0 {
 			t.Errorf("a minute later the history is %v", h)
 		}
 	})

@@ -49,7 +49,7 @@ func (rpc *linearRPC) bothWays(vh *VirtualHost, routes []*routepb.Route) (got, w
 func (rpc *linearRPC) firstMet(vh *VirtualHost) *Route {
 	x := rpc.matchable()
 	for _, route := range vh.Routes {
-		if kind, _ := route.Match.Unmet(&x); kind != matching.ConditionNone {
+		if path, query, header := route.Match.Unmet(&x); path || query != nil || header != nil {
 			continue
 		}
 		if fraction := route.Match.Conditions().FractionPerMillion; fraction == nil || *fraction > 0 {

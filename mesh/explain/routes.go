@@ -109,29 +109,28 @@ func (e *explainer) tryRoute(r *Route, route *xdsresource.Route, raw *routepb.Ro
 
 // unmet returns what the RPCs have instead of the first condition that they do not meet, or "", and whether that is about the path.
 func (e *explainer) unmet(m *matching.Route) (failed string, otherPath bool) {
-	kind, i := m.Unmet(&e.rpc)
-	conditions := m.Conditions()
-	switch kind {
-	case matching.ConditionPath:
+	otherPath, query, header := m.Unmet(&e.rpc)
+	switch {
+	case otherPath:
 		path, _ := matching.SplitQuery(e.request.Method)
 		return "path is " + quote(path), true
-	case matching.ConditionQuery:
-		name := conditions.Query[i].Name
-		value, present := matching.QueryParameter(e.request.Method, name)
+	case query != nil:
+		value, present := matching.QueryParameter(e.request.Method, query.Name)
 		switch {
 		case present:
-			return fmt.Sprintf("query %s is %s", name, quote(value)), false
+			return fmt.Sprintf("query %s is %s", query.Name, quote(value)), false
 		case strings.Contains(e.request.Method, "?"):
-			return fmt.Sprintf("query %s is absent", name), false
+			return fmt.Sprintf("query %s is absent", query.Name), false
 		default:
-			return fmt.Sprintf("query %s is absent; a method without a query meets no condition on it (gRFC A28)", name), false
+			return fmt.Sprintf("query %s is absent; a method without a query meets no condition on it (gRFC A28)", query.Name), false
 		}
-	case matching.ConditionHeader:
-		return e.unmetHeader(&conditions.Headers[i], ""), false
+	case header != nil:
+		return e.unmetHeader(header, ""), false
 	}
-	for i := range conditions.Headers {
-		if reason := e.implementation.neverMatches(&conditions.Headers[i]); reason != "" {
-			return e.unmetHeader(&conditions.Headers[i], reason), false
+	headers := m.Conditions().Headers
+	for i := range headers {
+		if reason := e.implementation.neverMatches(&headers[i]); reason != "" {
+			return e.unmetHeader(&headers[i], reason), false
 		}
 	}
 	return "", false

@@ -60,7 +60,7 @@ func (v *view) clustersOf(g *graphView, chosen string, channel *inspect.Channel,
 	ctx, cancel := context.WithTimeout(v.ctx, askingTime)
 	defer cancel()
 	for i := range g.Clusters {
-		if live, ok := channel.Cluster(ctx, g.Clusters[i].Name); ok {
+		if live, ok := channel.Source.Cluster(ctx, g.Clusters[i].Name); ok {
 			g.Clusters[i].Cluster = live
 		}
 	}

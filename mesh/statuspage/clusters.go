@@ -27,9 +27,7 @@ type rowView struct {
 	livestate.Cluster
 	ID      string `json:"id"`
 	Channel uint64 `json:"channel,omitempty"`
-	// Started and Failures are those of each second of the last minute, the oldest first.
-	Started  []uint32 `json:"started"`
-	Failures []uint32 `json:"failures"`
+	outcomes.History
 }
 
 const clustersShown = 25
@@ -37,22 +35,15 @@ const clustersShown = 25
 // orders are the orders that a viewer may ask for. The State is in the order of trouble.
 var orders = map[string]func(a, b *livestate.Cluster) int{
 	"name":    func(a, b *livestate.Cluster) int { return cmp.Compare(a.Name, b.Name) },
-	"traffic": func(a, b *livestate.Cluster) int { return cmp.Compare(minute(b).Started, minute(a).Started) },
+	"traffic": func(a, b *livestate.Cluster) int { return cmp.Compare(b.Minute().Started, a.Minute().Started) },
 	"errors": func(a, b *livestate.Cluster) int {
-		return cmp.Or(cmp.Compare(minute(b).Share(), minute(a).Share()), cmp.Compare(minute(b).Failed, minute(a).Failed))
+		return cmp.Or(cmp.Compare(b.Minute().Share(), a.Minute().Share()), cmp.Compare(b.Minute().Failed, a.Minute().Failed))
 	},
 	"latency": func(a, b *livestate.Cluster) int { return cmp.Compare(slowest(b), slowest(a)) },
 }
 
-func minute(c *livestate.Cluster) *outcomes.Minute {
-	if c.RPCs == nil {
-		return new(outcomes.Minute)
-	}
-	return &c.RPCs.Minute
-}
-
 func slowest(c *livestate.Cluster) float64 {
-	if p := minute(c).P99; p != nil {
+	if p := c.Minute().P99; p != nil {
 		return *p
 	}
 	return 0
@@ -106,14 +97,6 @@ func history(rows []rowView) {
 		return -1
 	})
 	for i := range rows {
-		rows[i].Started, rows[i].Failures = split(all[i])
+		rows[i].History = all[i]
 	}
-}
-
-func split(all []outcomes.Second) (started, failed []uint32) {
-	started, failed = make([]uint32, len(all)), make([]uint32, len(all))
-	for i, s := range all {
-		started[i], failed[i] = s.Started, s.Failed
-	}
-	return started, failed
 }
