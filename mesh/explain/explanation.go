@@ -105,9 +105,12 @@ type IgnoredField struct {
 	Places   int    `json:"places,omitempty"`
 }
 
-// IgnoredOf returns an ignored field of a resource.
-func IgnoredOf(i xdsclient.Ignored) IgnoredField {
-	return IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)}
+// ignoredOf returns the ignored fields of a resource.
+func ignoredOf(all []xdsclient.Ignored) (list []IgnoredField) {
+	for _, i := range all {
+		list = append(list, IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
+	}
+	return list
 }
 
 // VirtualHost is a virtual host that was considered.

@@ -156,8 +156,12 @@ func resourceOf(r *xdsclient.ResourceDump) *Resource {
 	return held
 }
 
-// StatusOf describes a resource of a client of the process, of any type, without its ignored fields.
-func StatusOf(r *xdsclient.ResourceDump) *ResourceStatus { return resourceOf(r).status() }
+// StatusOf describes a resource of a client of the process, of any type.
+func StatusOf(r *xdsclient.ResourceDump) *ResourceStatus {
+	s := resourceOf(r).status()
+	s.Ignored = ignoredOf(r.Ignored())
+	return s
+}
 
 // ClientOf describes the client that has a node.
 func ClientOf(source string, node *corepb.Node) Client {

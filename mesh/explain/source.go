@@ -115,9 +115,7 @@ func (e *explainer) decode(r *Resource) {
 		}
 	}
 	r.message, _ = r.Raw.UnmarshalNew() // which cannot fail: it was decoded before
-	for _, i := range typ.Ignored(r.value) {
-		r.ignored = append(r.ignored, IgnoredOf(i))
-	}
+	r.ignored = ignoredOf(typ.Ignored(r.value))
 }
 
 // status returns what is known of the resource without reading it.

@@ -65,7 +65,7 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 	bad.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
 	plane.Set(t, bad)
 
-	c.navigate(serve(t, mux("/status/", Handler(WithControlPlane(plane.Control(), plane.Store()))), nil).URL + "/status/")
+	c.navigate(serve(t, mux("/status/", Handler(WithControlPlane(plane.Control(), plane.Store())))).URL + "/status/")
 	c.await(`document.querySelector("#live").textContent.includes("live")`)
 	for _, text := range []string{"Failing: 1 of 1 client refuse", "Where RPCs go", "stable", one.Addr(), "NACKED", "lb_policy", "2 ignored fields, 1 that may matter", "Clients of the control plane"} {
 		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
@@ -73,7 +73,7 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 	// Every line of the graph leads from one box to another.
 	c.await(`document.querySelectorAll(".graph path").length >= 8`)
 	// The fields are listed when their number is clicked.
-	c.eval(`document.querySelector("[data-open]").click()`, nil)
+	c.eval(`document.querySelector("details.small summary").click()`, nil)
 	c.await(`document.body.innerText.includes("lb_subset_config")`)
 
 	c.eval(`window.unchanged = true; document.querySelector('[data-param="graph.q"]').focus()`, nil)
@@ -99,7 +99,7 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 	c.await(`document.querySelector("#explanation").innerText.includes("broken")`)
 	c.pictures("mesh")
 
-	// Folding a section stops its events.
+	// A section that is folded is not asked for.
 	c.raw()
 	c.eval(`document.querySelector('[data-section="served"] summary').click()`, nil)
 	c.await(`location.hash.includes("fold=served")`)
@@ -114,7 +114,7 @@ func TestBrowserExplains(t *testing.T) {
 		_, conn := startChannel(t, cluster, oneCluster(cluster, backend)...)
 		xdstest.NoError(t, call(t, conn))
 	}
-	c.navigate(serve(t, Handler(), nil).URL)
+	c.navigate(serve(t, Handler()).URL)
 	c.raw() // which has the channels
 	c.await(`document.querySelectorAll("#targets option").length === 2`)
 	c.overview()
@@ -131,7 +131,7 @@ func TestBrowserShowsHostileNamesAsText(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")
 	plane, conn := startChannel(t, hostile[1], hostileMesh(backend.Addr())...)
 	conn.Connect()
-	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
+	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store()))).URL)
 	c.await(`document.querySelectorAll(".graph [data-set='graph.cluster']").length >= ` + "10")
 	text := c.text()
 	c.raw()

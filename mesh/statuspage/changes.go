@@ -12,9 +12,10 @@ type changesView struct {
 }
 
 func (v *view) changes(w wanted) any {
-	view := changesView{list: listOf(w, changes.Recent(), changes.Max, func(c changes.Change, find needle) bool {
-		return find.in(string(c.Kind), c.Type, c.Name, c.To, c.Server, c.Target, c.Detail)
-	}, same)}
-	view.History = outcomes.Histories(1, func(outcomes.Key) int { return 0 })[0]
-	return view
+	return changesView{
+		list: listOf(w, changes.Recent(), changes.Max, func(c changes.Change) bool {
+			return w.finds(string(c.Kind), c.Type, c.Name, c.To, c.Server, c.Target, c.Detail)
+		}, same),
+		History: outcomes.Histories(1, func(outcomes.Key) int { return 0 })[0],
+	}
 }

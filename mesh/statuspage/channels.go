@@ -9,8 +9,8 @@ import (
 const channelsShown = 50
 
 func (v *view) channels(w wanted) any {
-	return listOf(w, v.snap.channels, channelsShown, func(c inspect.Channel, find needle) bool {
-		return find.in(c.Target, c.Mode, string(c.State))
+	return listOf(w, v.snap.channels, channelsShown, func(c inspect.Channel) bool {
+		return w.finds(c.Target, c.Mode, string(c.State))
 	}, same)
 }
 
@@ -33,8 +33,8 @@ const (
 )
 
 func (v *view) clients(w wanted) any {
-	return listOf(w, v.snap.clients, clientsShown, func(c *xdsclient.Dump, find needle) bool {
-		return find.in(c.Node.GetId()) || find.in(c.Targets...)
+	return listOf(w, v.snap.clients, clientsShown, func(c *xdsclient.Dump) bool {
+		return w.finds(c.Node.GetId()) || w.finds(c.Targets...)
 	}, viewClient)
 }
 

@@ -28,10 +28,8 @@ type clusterView struct {
 	// those that may get RPCs by their health in the resource.
 	Endpoints int `json:"endpoints"`
 	Usable    int `json:"usable"`
-	// Chosen is set if the viewer has chosen it, and Unfolded if Priorities are there. More is how many endpoints are not shown then.
-	Chosen   bool `json:"chosen,omitempty"`
-	Unfolded bool `json:"unfolded,omitempty"`
-	More     int  `json:"more,omitempty"`
+	// More is how many endpoints of Priorities are not shown.
+	More int `json:"more,omitempty"`
 }
 
 const (
@@ -72,19 +70,16 @@ func (v *view) clustersOf(g *graphView, chosen string, channel *inspect.Channel,
 			}
 		}
 		c := &g.Clusters[i]
-		c.Chosen = c.ID == chosen
 		v.fill(c, client)
-		limit := chosenEndpoints
-		if !c.Chosen {
-			if c.Endpoints > room || len(g.Clusters) > unfoldedClusters {
-				c.Priorities = nil
-				continue
-			}
+		switch {
+		case c.ID == chosen:
+			c.unfold(chosenEndpoints)
+		case c.Endpoints > room || len(g.Clusters) > unfoldedClusters:
+			c.Priorities = nil
+		default:
+			c.unfold(room)
 			room -= c.Endpoints
-			limit = otherEndpoints
 		}
-		c.Unfolded = c.Kind != "" && c.Kind != xdsresource.ClusterAggregate.String()
-		c.unfold(limit)
 	}
 }
 

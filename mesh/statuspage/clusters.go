@@ -57,16 +57,15 @@ func (v *view) clusters(w wanted) any {
 		all = slices.Clone(all)
 		slices.SortStableFunc(all, order)
 	}
-	view.list = listOf(w, all, clustersShown, func(c *livestate.Cluster, find needle) bool {
+	view.list = listOf(w, all, clustersShown, func(c *livestate.Cluster) bool {
 		view.States[string(c.Health)]++
 		view.Targets = view.Targets || c.Target != all[0].Target
-		return (state == "" || state == string(c.Health)) && find.in(c.Name, c.Target)
+		return (state == "" || state == string(c.Health)) && w.finds(c.Name, c.Target)
 	}, v.row)
 	history(view.Items)
-	find := newNeedle(w.get("q"))
 	for i := range p.Splits {
 		switch s := &p.Splits[i]; {
-		case !find.in(s.Route, s.Target) && !slices.ContainsFunc(s.Clusters, func(c livestate.SplitCluster) bool { return find.in(c.Name) }):
+		case !w.finds(s.Route, s.Target) && !slices.ContainsFunc(s.Clusters, func(c livestate.SplitCluster) bool { return w.finds(c.Name) }):
 		case len(view.Splits) == livestate.MaxSplits:
 			view.MoreSplits++
 		default:

@@ -7,9 +7,9 @@
 //
 // [Handler] may be mounted anywhere, with or without http.StripPrefix, as long as the pattern
 // ends in "/". The page is one HTML, one CSS and one JavaScript file, which are in the
-// program. It follows changes by server-sent events: the browser requests what is unfolded,
-// searched for and paged to, and the handler sends that alone, at most every second and only
-// what changed. Nothing is collected while no browser follows the page.
+// program. It follows changes: once a second the browser asks for what is unfolded,
+// searched for and paged to, and the handler sends what of that has changed.
+// Nothing is collected while no browser shows the page.
 //
 // # Security
 //

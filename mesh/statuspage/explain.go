@@ -3,49 +3,31 @@ package statuspage
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dynxds/dynxds/mesh/explain"
 )
 
-// Bounds on the requests for explanations.
-const (
-	maxHeaders  = 100
-	explainTime = 5 * time.Second
-)
+// maxHeaders bounds the headers of an RPC that is to be explained.
+const maxHeaders = 100
 
-// explain answers what becomes of an RPC: of the parameters target and method, channel if several have
+// explainRPC returns what becomes of an RPC: of the parameters target and method, channel if several have
 // the target, and of any number named header, "name: value". The answer is the lines that the command "dynxds explain" prints.
-func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
-	request, err := parseRequest(r)
+func explainRPC(ctx context.Context, values url.Values) (any, error) {
+	request, err := parseRequest(values)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
-		return
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), explainTime)
-	defer cancel()
-	select {
-	case h.asking <- struct{}{}:
-	case <-ctx.Done():
-		refuse(w, http.StatusServiceUnavailable, "other RPCs are being explained; try again")
-		return
-	}
-	e, err := func() (*explain.Explanation, error) {
-		defer func() { <-h.asking }() // others do not wait for this browser to read
-		return explain.InProcess(ctx, request)
-	}()
+	e, err := explain.InProcess(ctx, request)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, clip(err.Error(), maxError))
-		return
+		return nil, err
 	}
-	h.writeJSON(w, clipped(e.Lines()))
+	return clipped(e.Lines()), nil
 }
 
-func parseRequest(r *http.Request) (explain.Request, error) {
-	q := r.URL.Query()
+func parseRequest(q url.Values) (explain.Request, error) {
 	request := explain.Request{Target: q.Get("target"), Method: q.Get("method"), Authority: q.Get("authority"), Headers: map[string][]string{}}
 	if text := q.Get("channel"); text != "" {
 		var err error

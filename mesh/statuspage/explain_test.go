@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -73,7 +74,7 @@ func TestBrowsersThatReadNothing(t *testing.T) {
 	for _, target := range []string{"/explain?target=xds:///service&method=/a.B/C", "/data?show=overview"} {
 		blocked := make(chan struct{})
 		var writing sync.WaitGroup
-		for range 2 * cap(h.(*handler).asking) {
+		for range 2 * cap(h.(*handler).turns) {
 			w := &deafWriter{ResponseRecorder: httptest.NewRecorder(), writes: make(chan time.Time, 1), blocked: blocked}
 			writing.Go(func() {
 				r := httptest.NewRequest(http.MethodGet, target, nil)
@@ -132,4 +133,27 @@ func TestViewersShareASnapshot(t *testing.T) {
 	if h.snapshots.get(h) == first {
 		t.Error("the snapshot is not taken again")
 	}
+}
+
+func TestManyViewersAtOnce(t *testing.T) {
+	plane, conn := startChannel(t, "viewers", oneCluster("c", testutils.StartBackend(t, "b"))...)
+	xdstest.NoError(t, call(t, conn))
+	h := quick(WithControlPlane(plane.Control(), plane.Store()))
+	ctx, stop := context.WithCancel(context.Background())
+	var viewers sync.WaitGroup
+	for range 16 {
+		viewers.Go(func() {
+			for ctx.Err() == nil {
+				if w := get(t, h, everything+"&resources.state=ignored"); w.Code != http.StatusOK {
+					t.Errorf("data: %d", w.Code)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		plane.Set(t, xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("/"+strings.Repeat("x", i), "c"), xdsmsg.PrefixRoute("", "c")))
+		xdstest.NoError(t, call(t, conn))
+	}
+	stop()
+	viewers.Wait()
 }

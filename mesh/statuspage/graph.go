@@ -1,6 +1,8 @@
 package statuspage
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"strconv"
@@ -147,7 +149,7 @@ func (v *view) node(client *xdsclient.Dump, typeURL, name string) *resourceView 
 func (g *graphView) routes(w wanted, host *xdsresource.VirtualHost, target string) {
 	route, chosen := w.get("route"), chosenCluster(host, w.get("cluster"))
 	g.Chosen = chosen
-	if g.Choose = len(host.Routes) > routesShown && newNeedle(w.get("q")) == "" && route == "" && chosen == ""; g.Choose {
+	if g.Choose = len(host.Routes) > routesShown && w.text == "" && route == "" && chosen == ""; g.Choose {
 		g.Routes.Total = len(host.Routes)
 		return
 	}
@@ -157,14 +159,14 @@ func (g *graphView) routes(w wanted, host *xdsresource.VirtualHost, target strin
 		all[i] = i
 	}
 	var shown []int
-	g.Routes = listOf(w, all, routesShown, func(i int, find needle) bool {
+	g.Routes = listOf(w, all, routesShown, func(i int) bool {
 		r := host.Routes[i]
 		switch {
 		case route != "" && route != strconv.Itoa(i),
 			route == "" && chosen != "" && !leadsTo(r, func(cluster string) bool { return cluster == chosen }):
 			return false
 		}
-		return find.in(r.Name, r.Match.Path) || leadsTo(r, func(cluster string) bool { return find.in(cluster) })
+		return w.finds(r.Name, r.Match.Path) || leadsTo(r, func(cluster string) bool { return w.finds(cluster) })
 	}, func(i int) routeView {
 		shown = append(shown, i)
 		return viewRoute(i, host.Routes[i], traffic)
@@ -217,8 +219,11 @@ func trafficOf(target string) map[outcomes.Key]float64 {
 	return shares
 }
 
-// clusterID identifies a cluster of the graph.
-func clusterID(cluster string) string { return idOf(cluster) }
+// clusterID identifies a cluster in the addresses of the page. Names may be too long for that.
+func clusterID(cluster string) string {
+	sum := sha256.Sum256([]byte(cluster))
+	return hex.EncodeToString(sum[:8])
+}
 
 func leadsTo(r *xdsresource.Route, wanted func(cluster string) bool) bool {
 	for name := range r.Clusters {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -52,22 +51,11 @@ func WithLoads(recent func() []controlplane.RecentLoad) Option {
 	return func(h *handler) { h.loads = recent }
 }
 
-// Handler returns the status page of the process. It is safe for concurrent use, and starts no
-// goroutine.
+// Handler returns the status page of the process. It is safe for concurrent use.
 //
-// At most 32 browsers follow changes at a time; further ones get the status 503 and try
-// again. What they follow ends with the request's context, and when the http.Server
-// that serves them shuts down.
+// Two answers are made at a time; others wait for up to 5 seconds, and get the status 503 then: their browsers try again.
 func Handler(opts ...Option) http.Handler {
-	h := &handler{
-		refresh:   time.Second,
-		heartbeat: 15 * time.Second,
-		patience:  30 * time.Second,
-		streams:   make(chan struct{}, 32),
-		asking:    make(chan struct{}, 2),
-		seed:      maphash.MakeSeed(),
-		servers:   make(map[*http.Server]chan struct{}),
-	}
+	h := &handler{refresh: time.Second, patience: 30 * time.Second, turns: make(chan struct{}, 2), seed: maphash.MakeSeed()}
 	for _, opt := range opts {
 		opt(h)
 	}
@@ -86,21 +74,13 @@ type handler struct {
 	// loads is what clients have reported to the control plane lately; nil: nothing.
 	loads func() []controlplane.RecentLoad
 
-	refresh   time.Duration // the least time between two snapshots
-	heartbeat time.Duration // the longest silence of a stream
-	patience  time.Duration // the longest time that a browser takes to read
-	// streams has an element for each stream that is open.
-	streams chan struct{}
-	// asking has an element for each explanation that is made.
-	asking chan struct{}
-	seed   maphash.Seed
+	refresh  time.Duration // the least time between two snapshots
+	patience time.Duration // the longest time that a browser takes to read
+	// turns has an element for each answer that is made.
+	turns chan struct{}
+	seed  maphash.Seed
 
 	snapshots snapshots
-
-	mu sync.Mutex
-	// servers has, for each server that a stream was opened on, what is closed when it shuts
-	// down.
-	servers map[*http.Server]chan struct{}
 }
 
 // contentTypes are those of the files, by extension.
@@ -110,6 +90,9 @@ var contentTypes = map[string]string{
 
 //go:embed page
 var files embed.FS
+
+// maxQuery bounds what a browser may ask for, in bytes.
+const maxQuery = 16 << 10
 
 // policy is the content security policy.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
@@ -144,11 +127,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "favicon.ico":
 		w.WriteHeader(http.StatusNoContent)
 	case "data":
-		h.data(w, r)
-	case "events":
-		h.events(w, r)
+		h.answer(w, r, h.data)
 	case "explain":
-		h.explain(w, r)
+		h.answer(w, r, explainRPC)
 	case "index.html":
 		notFound(w)
 	default:

@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,8 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
+	"github.com/dynxds/dynxds/mesh/meshtest"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // headers are those of every answer.
@@ -75,4 +79,26 @@ func mux(pattern string, h http.Handler) http.Handler {
 	m := http.NewServeMux()
 	m.Handle(pattern, h)
 	return m
+}
+
+// A browser that has a version of a section is sent the section again only when it has changed.
+func TestOnlyWhatHasChangedIsSent(t *testing.T) {
+	plane := meshtest.StartServer(t)
+	h := quick(WithControlPlane(plane.Control(), plane.Store()))
+	ask := func(query string) (answer struct {
+		Versions map[string]string
+		Served   *servedView
+	}) {
+		xdstest.NoError(t, json.Unmarshal(get(t, h, "/data?show=served"+query).Body.Bytes(), &answer))
+		return answer
+	}
+	first := ask("")
+	seen := "&served.version=" + first.Versions["served"]
+	if again := ask(seen); first.Served == nil || again.Served != nil || again.Versions["served"] != first.Versions["served"] {
+		t.Errorf("first %+v, then %+v", first, again)
+	}
+	plane.Set(t, xdsmsg.EDSCluster("c", ""))
+	for ctx := testutils.Context(t); ask(seen).Served == nil; {
+		xdstest.NoError(t, ctx.Err())
+	}
 }

@@ -1,13 +1,12 @@
 package statuspage
 
 import (
-	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"testing"
+	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"go.uber.org/goleak"
@@ -71,6 +70,21 @@ func call(t *testing.T, conn *grpc.ClientConn) error {
 // newHandler is Handler, but for its options of this package.
 func newHandler(opts ...Option) *handler { return Handler(opts...).(*handler) }
 
+// quick returns a handler that looks for changes often.
+func quick(opts ...Option) *handler {
+	h := newHandler(opts...)
+	h.refresh = 5 * time.Millisecond
+	return h
+}
+
+// serve serves a handler until the test ends.
+func serve(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
+}
+
 // get asks a handler in memory, for a host that is allowed.
 func get(t *testing.T, h http.Handler, target string) *httptest.ResponseRecorder {
 	t.Helper()
@@ -113,18 +127,6 @@ func await[T any](t *testing.T, h http.Handler, name string, ok func(T) bool, pa
 			t.Fatalf("%s never became as wanted; got %s", name, text)
 		}
 	}
-}
-
-func read(t *testing.T, ctx context.Context, address string) (int, string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	xdstest.NoError(t, err)
-	resp, err := http.DefaultClient.Do(r)
-	xdstest.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	xdstest.NoError(t, err)
-	return resp.StatusCode, string(body)
 }
 
 // decodedMatch returns the match of a route as the decoder makes it.

@@ -50,10 +50,10 @@ func (v *view) overview(wanted) any {
 	verdict := p.Verdict
 	verdict.Text = "" // which grows older: the page adds the ages to the parts
 	o.Verdict = &verdict
-	for i, x := range p.Problems[:min(len(p.Problems), livestate.MaxProblems)] {
-		view := problemView{Problem: x, Channel: v.channelOf(x.Target), Method: p.methods[i]}
+	for _, x := range p.Problems[:min(len(p.Problems), livestate.MaxProblems)] {
+		view := problemView{Problem: x, Channel: v.channelOf(x.Target)}
 		if x.Cluster != "" {
-			view.ID = clusterID(x.Cluster)
+			view.ID, view.Method = clusterID(x.Cluster), v.snap.methodFor(x.Target, x.Cluster)
 		}
 		o.Problems = append(o.Problems, view)
 	}

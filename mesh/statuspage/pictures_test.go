@@ -75,7 +75,7 @@ func TestBrowserAnswersWhetherItIsHealthy(t *testing.T) {
 			conn := dialTo(t, plane, "shop", service)
 			h := quick()
 			h.refresh = time.Second / 4
-			c.navigate(serve(t, h, nil).URL)
+			c.navigate(serve(t, h).URL)
 			c.await(`document.querySelector("#live").textContent.includes("live")`)
 			_ = call(t, conn)
 			load(t, conn, 100)
@@ -134,7 +134,7 @@ func TestBrowserComparesTheClustersOfARoute(t *testing.T) {
 		t.Errorf("a search for something else finds %+v", found.Splits)
 	}
 	c := startChromium(t, 1280, 900)
-	c.navigate(serve(t, h, nil).URL)
+	c.navigate(serve(t, h).URL)
 	for _, text := range []string{"Route " + s.Route, "shop;version=v1", "100 %"} {
 		c.await(`document.querySelector(".split")?.innerText.includes(` + quote(text) + `)`)
 	}
@@ -157,7 +157,7 @@ func TestBrowserShowsAControlPlaneAlone(t *testing.T) {
 				Warnings: 1, Reports: []string{"examples/mesh/config/catalog.yaml:14: warning: policy canary: no endpoint of catalog has the tag version=v9"}},
 		}
 	}))
-	c.navigate(serve(t, h, nil).URL)
+	c.navigate(serve(t, h).URL)
 	c.await(`!document.body.innerText.includes("Where RPCs go")`)
 	for _, text := range []string{"Degraded: the folder has 2 errors; clients keep what was published last", `did you mean "matches"?`, "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago", "0 errors, 1 warning", "no endpoint of catalog has the tag version=v9"} {
 		c.await(`document.body.innerText.includes(` + quote(text) + `)`)

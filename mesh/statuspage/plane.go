@@ -55,7 +55,7 @@ func (h *handler) served() (s served, waited time.Duration) {
 
 // servedView is the resources of a control plane.
 type servedView struct {
-	list[servedResource]
+	list[resourceView]
 	// StoreVersion counts the changes of the store.
 	StoreVersion uint64 `json:"store_version"`
 	// Types counts all resources.
@@ -64,21 +64,13 @@ type servedView struct {
 	Ambiguous uint64 `json:"ambiguous,omitempty"`
 }
 
-type servedResource struct {
-	Type    string `json:"type"`
-	Name    string `json:"name"`
-	Variant string `json:"variant,omitempty"`
-	Version string `json:"version"`
-	Bytes   int    `json:"bytes"`
-}
-
 func (v *view) served(w wanted) any {
 	s, typ := v.snap.served(), w.get("type")
 	view := servedView{StoreVersion: s.version, Types: make(map[string]int)}
-	view.list = listOf(w, s.resources, resourcesShown, func(r *controlplane.Resource, find needle) bool {
+	view.list = listOf(w, s.resources, resourcesShown, func(r *controlplane.Resource) bool {
 		short := typeurl.ShortName(r.Any().GetTypeUrl())
 		view.Types[short]++
-		return (typ == "" || typ == short) && find.in(r.Name(), r.Version())
+		return (typ == "" || typ == short) && w.finds(r.Name(), r.Version())
 	}, viewServed)
 	if v.handler.server != nil {
 		view.Ambiguous = v.handler.server.AmbiguousChoices()
@@ -86,8 +78,9 @@ func (v *view) served(w wanted) any {
 	return view
 }
 
-func viewServed(r *controlplane.Resource) servedResource {
-	view := servedResource{Type: typeurl.ShortName(r.Any().GetTypeUrl()), Name: r.Name(), Version: r.Version(), Bytes: len(r.Any().GetValue())}
+func viewServed(r *controlplane.Resource) resourceView {
+	view := resourceView{Bytes: len(r.Any().GetValue())}
+	view.Type, view.Name, view.Version = typeurl.ShortName(r.Any().GetTypeUrl()), r.Name(), r.Version()
 	if p := r.Parameters(); !p.IsZero() {
 		view.Variant = p.String()
 	}
@@ -113,8 +106,9 @@ func (v *view) peers(w wanted) any {
 	shown := first(p.overview.Destinations, peerDestinations)
 	return peersView{
 		Standings: p.overview.Standings, Destinations: shown, MoreDestinations: p.overview.MoreDestinations + len(p.overview.Destinations) - len(shown),
-		list: listOf(w, p.streams, peersShown, func(c controlplane.ClientStatus, find needle) bool {
-			return hasStanding(&c, state) && find.in(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer))
+		list: listOf(w, p.streams, peersShown, func(c controlplane.ClientStatus) bool {
+			standing := clients.StandingOf(&c, time.Now())
+			return (state == "" || state == standing.String() || state == clients.Behind.String() && standing == clients.Late) && w.finds(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer))
 		}, func(c controlplane.ClientStatus) clients.Client { return clients.ViewOf(&c) }),
 	}
 }

@@ -2,11 +2,9 @@ package statuspage
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
-	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/clients"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
@@ -85,18 +83,4 @@ func configurationProblems(s *planestate.State) (all []problemView) {
 		}})
 	}
 	return all
-}
-
-// hasStanding reports whether a client has a standing that a viewer may ask for. Who is late is behind.
-func hasStanding(c *controlplane.ClientStatus, wanted string) bool {
-	switch s := clients.StandingOf(c, time.Now()); wanted {
-	case "":
-		return true
-	case "trouble":
-		return s >= clients.Late
-	case clients.Behind.String():
-		return s == clients.Behind || s == clients.Late
-	default:
-		return s.String() == wanted
-	}
 }

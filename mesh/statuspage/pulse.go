@@ -15,27 +15,15 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// pulse is the state of the process.
-type pulse struct {
-	*livestate.State
-	// methods has, for the problems with clusters, a method whose RPCs go there.
-	methods map[int]string
-}
-
-// takePulse asks the balancers, and returns how long it has waited for those that do not answer.
-func (s *snapshot) takePulse() (*pulse, time.Duration) {
+// takePulse returns the state of the process. It asks the balancers, and returns how long it has waited for those that do not answer.
+func (s *snapshot) takePulse() (*livestate.State, time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), askingTime)
 	defer cancel()
-	p := &pulse{State: livestate.Take(ctx, &livestate.Source{Channels: s.channels, Clients: s.clients}), methods: make(map[int]string)}
-	for i := range p.Problems[:min(len(p.Problems), livestate.MaxProblems)] {
-		if problem := &p.Problems[i]; problem.Cluster != "" {
-			p.methods[i] = s.methodFor(problem.Target, problem.Cluster)
-		}
-	}
+	state := livestate.Take(ctx, &livestate.Source{Channels: s.channels, Clients: s.clients})
 	if ctx.Err() != nil {
-		return p, askingTime
+		return state, askingTime
 	}
-	return p, 0
+	return state, 0
 }
 
 // methodFor returns a method that a route of a channel sends to a cluster, or "".

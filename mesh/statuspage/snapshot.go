@@ -1,13 +1,9 @@
 package statuspage
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
-	"weak"
 
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -20,7 +16,7 @@ type snapshot struct {
 	channels []inspect.Channel
 	clients  []*xdsclient.Dump
 	entries  []*entry
-	pulse    func() *pulse
+	pulse    func() *livestate.State
 	// peers are the clients of the control plane of the process, and served is what its store has.
 	peers  func() peers
 	served func() served
@@ -79,26 +75,17 @@ func valueOf[T any](client *xdsclient.Dump, typeURL, name string) (value T) {
 	return value
 }
 
-// id identifies the entry in the addresses of the page. Names may be too long for that.
-func (e *entry) id() string {
-	return idOf(e.client.BootstrapFingerprint, e.TypeURL, e.Name, e.Constraints.Key(), e.Parameters.Key(), fmt.Sprint(e.Member), e.Server)
-}
-
-func idOf(parts ...string) string {
-	sum := sha256.New()
-	for _, p := range parts {
-		fmt.Fprintf(sum, "%d:%s", len(p), p)
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:8])
-}
-
-// snapshots has the last snapshot, as long as a viewer or the garbage collector keeps it. All viewers share it.
+// snapshots has the last snapshot, which all viewers share, until nobody has looked for a while.
 type snapshots struct {
-	mu    sync.Mutex
-	last  weak.Pointer[snapshot]
-	taken time.Time
-	work  time.Duration // for the last one
+	mu     sync.Mutex
+	last   *snapshot
+	taken  time.Time
+	work   time.Duration // for the last one
+	forget *time.Timer
 }
+
+// kept is how long the last snapshot is kept.
+const kept = time.Minute
 
 // maxShare bounds the time that goes into snapshots: one takes at most this part of the time
 // to the next.
@@ -108,12 +95,20 @@ const maxShare = 20
 func (s *snapshots) get(h *handler) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The second is almost over when the next tick comes.
-	if last := s.last.Value(); last != nil && time.Since(s.taken) < max(h.refresh-h.refresh/10, maxShare*s.work) {
-		return last
+	// The second is almost over when a browser asks again.
+	if s.last != nil && time.Since(s.taken) < max(h.refresh-h.refresh/10, maxShare*s.work) {
+		return s.last
+	}
+	if s.forget != nil {
+		s.forget.Stop()
 	}
 	s.taken = time.Now()
-	made := s.take(h)
-	s.last, s.work = weak.Make(made), time.Since(s.taken)
-	return made
+	s.last = s.take(h)
+	s.work = time.Since(s.taken)
+	s.forget = time.AfterFunc(kept, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.last = nil
+	})
+	return s.last
 }

@@ -2,7 +2,6 @@ package statuspage
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
@@ -35,21 +34,4 @@ func clip(s string, limit int) string {
 // first returns the first elements of a list, which are not nil.
 func first[T any](list []T, limit int) []T {
 	return append([]T{}, list[:min(len(list), limit)]...)
-}
-
-// needle is what is searched for: a text, without regard to case.
-type needle string
-
-func newNeedle(text string) needle { return needle(strings.TrimSpace(text)) }
-
-// in reports whether one of the texts contains the needle.
-func (n needle) in(texts ...string) bool {
-	for _, text := range texts {
-		for i := 0; i+len(n) <= len(text); i++ {
-			if strings.EqualFold(text[i:i+len(n)], string(n)) {
-				return true
-			}
-		}
-	}
-	return n == ""
 }

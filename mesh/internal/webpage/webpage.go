@@ -67,7 +67,6 @@ func Open(flag, address string, handler func(hosts []string, open bool) http.Han
 	at := listener.Addr().(*net.TCPAddr)
 	p := &Page{Addr: net.JoinHostPort(host, strconv.Itoa(at.Port)), Open: !at.IP.IsLoopback()}
 	p.URL = "http://" + p.Addr + "/"
-	// A page that changes sets its deadlines itself, for each part that it writes.
 	p.server = &http.Server{
 		Handler: handler(hosts, p.Open), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: writeTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
@@ -81,7 +80,7 @@ func Open(flag, address string, handler func(hosts []string, open bool) http.Han
 	return p, nil
 }
 
-// Close ends the page, and the streams of browsers that show it.
+// Close ends the page, after the answers that are being made.
 func (p *Page) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

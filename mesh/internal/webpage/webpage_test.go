@@ -1,8 +1,6 @@
 package webpage
 
 import (
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -53,19 +51,5 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 		} else if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", address, err, want)
 		}
-	}
-}
-
-// A browser that follows the page does not hold up Close.
-func TestCloseEndsStreams(t *testing.T) {
-	p, err := Serve(DefaultAddress)
-	xdstest.NoError(t, err)
-	defer http.DefaultClient.CloseIdleConnections()
-	resp, err := http.Get(p.URL + "events?show=overview")
-	xdstest.NoError(t, err)
-	defer resp.Body.Close()
-	p.Close()
-	if _, err := io.ReadAll(resp.Body); err != nil {
-		t.Errorf("the stream ends with %v", err)
 	}
 }

@@ -27,8 +27,8 @@ export function lanes(g) {
   for (const r of g.routes.items) edges.push({from: "host", to: `r${r.index}`});
   const clusters = lane("clusters", "Clusters", g.clusters.map(c => cluster(c, ids, g.listener.server)),
     g.more_clusters > 0 && note(`and ${plural(g.more_clusters, "more cluster")}`));
-  const unfolded = g.clusters.filter(c => c.unfolded);
-  const localities = lane("localities", "Localities", g.clusters.length > 0 && unfolded.length === 0 && note("Choose a cluster to see its endpoints."));
+  const unfolded = g.clusters.filter(isUnfolded);
+  const localities = lane("localities", "Localities", unfolded.length === 0 && g.clusters.some(c => c.endpoints > 0) && note("Choose a cluster to see its endpoints."));
   const endpoints = lane("endpoints", "Endpoints");
   for (const c of unfolded) places(c, localities, endpoints, unfolded.length > 1);
   const drawing = shape("svg", {"aria-hidden": "true", "data-key": "edges"});
@@ -46,14 +46,17 @@ function route(r) {
       d.id ? set("graph.cluster", d.id, name(d.cluster)) : d.cluster, (d.percent < 100 || d.mirror) && ` ${percent(d.percent)}`, d.traffic > 0 && h("span.meta", null, ` · ${percent(d.traffic)} of RPCs`)))));
 }
 
+const isUnfolded = c => c.priorities?.length > 0;
+
 function cluster(c, ids, usual) {
+  const chosen = c.id === params.get("graph.cluster");
   const members = (c.members ?? []).map((m, i) => ({name: m.cluster.name, id: ids.get(m.cluster.name), used: m.use.in_use, why: c.reasons[i]}));
   for (const m of members) edges.push({from: `k${c.id}`, to: `k${m.id}`, down: true, unused: !m.used});
   const r = c.resource ?? {}, a = c.assignment, troubled = r.error || a?.error || c.phase === "failed";
   // Notes repeat the errors of the resources, and always have the node id.
   const notes = c.notes && !r.error && !a?.error && !/^node id "[^"]*"$/.test(c.notes);
-  return h(`.box${c.chosen ? ".chosen" : ""}${troubled ? ".bad" : ""}`, {"data-key": `k${c.id}`, "data-node": `k${c.id}`},
-    h(".head", null, set("graph.cluster", c.chosen ? "" : c.id, name(c.name)), c.resource && badge(r.state || "not requested"), c.phase && badge(c.state)),
+  return h(`.box${chosen ? ".chosen" : ""}${troubled ? ".bad" : ""}`, {"data-key": `k${c.id}`, "data-node": `k${c.id}`},
+    h(".head", null, set("graph.cluster", chosen ? "" : c.id, name(c.name)), c.resource && badge(r.state || "not requested"), c.phase && badge(c.state)),
     h(".meta", null, [c.kind, c.policy].filter(Boolean).join(" · "), c.of && [" · member of ", name(c.of)]),
     h(".meta", null, version(r, usual)), failure(r), ignored(r),
     c.switching && h(".meta", null, "A newer version gets ready."),
@@ -63,11 +66,10 @@ function cluster(c, ids, usual) {
     a && [failure(a), ignored(a)],
     members.length > 0 && h("ol.edges", null, members.map(m =>
       h("li", null, m.used ? "● in use: " : "○ ", m.id ? set("graph.cluster", m.id, name(m.name)) : name(m.name), m.why && h("span.meta", null, " ", m.why)))),
-    !c.unfolded && c.endpoints > 0 && set("graph.cluster", c.id, `Show ${plural(c.endpoints, "endpoint")}`));
+    !isUnfolded(c) && c.endpoints > 0 && set("graph.cluster", c.id, `Show ${plural(c.endpoints, "endpoint")}`));
 }
 
 function places(c, localities, endpoints, several) {
-  c.priorities ??= [];
   for (const [n, p] of c.priorities.entries()) for (const [i, l] of p.localities.entries()) {
     const key = `l${c.id}.${p.number}.${i}`;
     edges.push({from: `k${c.id}`, to: key, unused: !p.use.in_use && c.phase});

@@ -1,4 +1,4 @@
-// The status page: the stream of events that it follows, and what its reader does.
+// The status page: what it asks for again and again, and what its reader does.
 
 import {h, show} from "./elements.js";
 import {explain} from "./explanation.js";
@@ -8,9 +8,9 @@ import {plane, problems, verdicts} from "./verdict.js";
 import {byName, fold, folded, params, remember, sections, tab} from "./view.js";
 import {age, setClock} from "./words.js";
 
-let hasPlane = false, hasChannels = true, source = null, retry = 0, paused = false;
+let hasPlane = false, hasChannels = true, asking = null, again = 0, paused = false;
 
-// overview is the event with the verdict and the problems, which also says which sections there are.
+// overview shows the verdict and the problems, and which sections there are.
 function overview(o) {
   hasPlane = Boolean(o.plane);
   hasChannels = o.channels > 0 || o.clients > 0 || !hasPlane;
@@ -73,25 +73,35 @@ function query() {
   return q;
 }
 
+// connect asks for what is shown, from now on.
 function connect() {
-  clearTimeout(retry);
-  source?.close();
-  source = null;
+  clearTimeout(again);
+  asking?.abort();
   if (paused || document.hidden) return;
-  source = new EventSource(`events?${query()}`);
-  source.addEventListener("hello", e => {
-    setClock(JSON.parse(e.data).now);
-    link("on", "●", "live");
-  });
-  for (const [name, shown] of Object.entries({overview, ...render})) source.addEventListener(name, e => {
-    shown(JSON.parse(e.data), byName(name)?.querySelector(".body"));
-    document.body.setAttribute("data-ready", "");
-  });
-  source.onerror = () => {
+  asking = new AbortController();
+  ask(query(), {}, asking.signal);
+}
+
+// ask asks for the sections of which there are newer versions, shows them, and asks again a second later.
+async function ask(q, versions, signal) {
+  for (const [name, version] of Object.entries(versions)) q.set(`${name}.version`, version);
+  let answer;
+  try {
+    const response = await fetch(`data?${q}`, {signal});
+    if (!response.ok) throw new Error(response.status);
+    answer = await response.json();
+  } catch {
+    if (signal.aborted) return;
     link("off", "✕", "not connected, trying again");
-    // A browser tries again by itself, unless the answer was an error.
-    if (source?.readyState === EventSource.CLOSED) retry = setTimeout(connect, 5000);
-  };
+    again = setTimeout(ask, 5000, q, versions, signal);
+    return;
+  }
+  if (signal.aborted) return;
+  again = setTimeout(ask, 1000, q, answer.versions, signal);
+  setClock(answer.now);
+  link("on", "●", "live");
+  for (const [name, shown] of Object.entries({overview, ...render})) if (name in answer) shown(answer[name], byName(name)?.querySelector(".body"));
+  document.body.setAttribute("data-ready", "");
 }
 
 function link(kind, sign, text) {
@@ -102,7 +112,7 @@ function link(kind, sign, text) {
 }
 
 document.addEventListener("click", e => {
-  const button = e.target.closest("[data-set], [data-open], [data-goto], [data-why], [data-cluster]"), data = button?.dataset;
+  const button = e.target.closest("[data-set], [data-goto], [data-why], [data-cluster]"), data = button?.dataset;
   if (!data) return;
   if (data.goto) goTo(data.goto);
   else if (data.why) {
@@ -124,11 +134,6 @@ document.addEventListener("click", e => {
     change(changes);
     if (data.set === "graph.channel") byName("graph").scrollIntoView();
     if (data.set === "tab") window.scrollTo(0, 0);
-  } else if (data.open) {
-    const id = data.open, open = params.getAll("open");
-    params.delete("open");
-    for (const o of open.includes(id) ? open.filter(o => o !== id) : [...open, id].slice(-20)) params.append("open", o);
-    change({});
   }
 });
 
@@ -182,7 +187,7 @@ document.addEventListener("keydown", e => {
 });
 
 document.addEventListener("visibilitychange", connect);
-window.addEventListener("pagehide", () => source?.close());
+window.addEventListener("pagehide", () => asking?.abort());
 new ResizeObserver(() => drawEdges()).observe(document.getElementById("main"));
 setInterval(() => {
   for (const t of document.querySelectorAll("time[data-age]")) {

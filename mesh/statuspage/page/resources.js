@@ -1,7 +1,7 @@
 // A resource: its version, its errors and its ignored fields.
 
 import {h, name} from "./elements.js";
-import {badge, plural, since} from "./words.js";
+import {badge, hidden, plural, since} from "./words.js";
 
 // held says how old the version in use is.
 export const held = r => r.from_disk ? ["from disk, ", since(r.updated), " old"] : [since(r.updated), " ago"];
@@ -21,11 +21,11 @@ export function failure(r) {
 
 export function ignored(r) {
   if (!r.ignored) return null;
-  const text = plural(r.ignored, "ignored field") + (r.warnings ? `, ${r.warnings} that may matter` : "");
-  return h(".small", null,
-    h("button.link", {type: "button", "data-open": r.id, "aria-expanded": r.open ? "true" : "false"}, (r.open ? "▾ " : "▸ ") + text),
-    r.open && h("ul.fields", null, (r.fields ?? []).map(f => h("li", null,
-      f.severity === "warning" && [h("span.badge.warn", null, "! matters"), " "], h("code", null, f.path), ": ", f.reason, f.places > 1 && ` (at ${f.places} places)`))));
+  const warnings = r.ignored.filter(f => f.severity === "warning").length, more = r.more_ignored ?? 0;
+  return h("details.small", {"data-key": "ignored"},
+    h("summary", null, plural(r.ignored.length + more, "ignored field") + (warnings ? `, ${warnings} that may matter` : "")),
+    h("ul.fields", null, r.ignored.map(f => h("li", null,
+      f.severity === "warning" && [h("span.badge.warn", null, "! matters"), " "], h("code", null, f.path), ": ", f.reason, f.places > 1 && ` (at ${f.places} places)`)), hidden(more, "field")));
 }
 
 // node is the box of a resource.

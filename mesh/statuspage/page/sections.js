@@ -1,4 +1,4 @@
-// The sections of the page, each made of one event of the stream.
+// The sections of the page, each made of one part of an answer.
 
 import {h, name, names, show} from "./elements.js";
 import {clusters, sparkline} from "./clusters.js";
@@ -7,7 +7,7 @@ import {failure, held, ignored} from "./resources.js";
 import {byName, params} from "./view.js";
 import {bad, badge, bytes, empty, error, number, pager, plural, rate, seconds, set, share, since, table, until} from "./words.js";
 
-// render has, for each event of the stream, the function that shows it in the body of its section.
+// render has, for each part of an answer, the function that shows it in the body of its section.
 export const render = {
   channels(list, body) {
     tally("channels", list.total, list.total);
@@ -56,7 +56,7 @@ export const render = {
   resources(list, body) {
     tally("resources", list.total, list.total);
     facets("resources", list);
-    const row = r => ({key: r.id, cells: [
+    const row = r => ({key: [r.type, r.name, r.variant, r.server, r.client].join("\n"), cells: [
       badge(r.state),
       [h("span.meta", null, r.type, " "), name(r.name), r.variant && [" ", h("code", null, r.variant)],
         r.client && h("span.meta", null, " of ", name(r.client)), failure(r), ignored(r)],

@@ -3,7 +3,7 @@
 export const sections = ["peers", "clusters", "graph", "explain", "changes", "channels", "clients", "resources", "served"];
 export const byName = name => document.querySelector(`.section[data-section="${name}"]`);
 
-// params are what is unfolded, searched for and paged to: the query of the stream, and the fragment of
+// params are what is unfolded, searched for and paged to: what is asked for, and the fragment of
 // the page's address, so that a view can be linked to. Sections that are folded are listed.
 export const params = new URLSearchParams(location.hash.slice(1));
 export const folded = name => params.getAll("fold").includes(name);
