@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -267,4 +269,32 @@ func viewRoute(i int, r *xdsresource.Route, traffic map[outcomes.Key]float64) ro
 		to(m.Cluster, m.Header, destinationView{Percent: share, Mirror: true})
 	}
 	return view
+}
+
+// routesOf returns the client of a channel and the routes that the channel has, nil if they are not known, and why there are no routes.
+func (s *snapshot) routesOf(c *inspect.Channel) (client *xdsclient.Dump, routes *xdsresource.RouteConfiguration, why string) {
+	config := c.Config
+	if config == nil {
+		return nil, nil, c.Why
+	}
+	of := slices.IndexFunc(s.clients, func(d *xdsclient.Dump) bool { return d.BootstrapFingerprint == config.Client })
+	if of < 0 {
+		return nil, nil, "The channel's client is not known any more."
+	}
+	client = s.clients[of]
+	listener := valueOf[*xdsresource.Listener](client, typeurl.Listener, config.Listener.Name)
+	switch {
+	case listener == nil && c.Mode == string(channels.DNS):
+		return client, nil, "DNS resolves the channel: " + c.Reason
+	case listener == nil:
+		return client, nil, "There is no Listener yet."
+	case config.Routes != nil:
+		routes = valueOf[*xdsresource.RouteConfiguration](client, typeurl.RouteConfiguration, config.Routes.Name)
+	default:
+		routes = listener.RouteConfig
+	}
+	if routes == nil {
+		why = "There is no RouteConfiguration yet."
+	}
+	return client, routes, why
 }

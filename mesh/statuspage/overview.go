@@ -3,8 +3,10 @@ package statuspage
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 
@@ -72,4 +74,44 @@ func (v *view) channelOf(target string) uint64 {
 		}
 	}
 	return 0
+}
+
+// methodFor returns a method that a route of a channel sends to a cluster, or "".
+func (s *snapshot) methodFor(target, cluster string) string {
+	for i := range s.channels {
+		c := &s.channels[i]
+		if c.Target != target {
+			continue
+		}
+		_, routes, _ := s.routesOf(c)
+		if routes == nil {
+			continue
+		}
+		host := routes.VirtualHost(c.Config.Authority)
+		if host == nil {
+			continue
+		}
+		for _, r := range host.Routes {
+			if leadsTo(r, func(name string) bool { return name == cluster }) {
+				return methodOf(&r.Match)
+			}
+		}
+	}
+	return ""
+}
+
+// methodOf returns a method whose path a route matches, or "".
+func methodOf(m *matching.Route) string {
+	if m.PathKind == matching.PathRegex {
+		return ""
+	}
+	if m.PathKind == matching.PathExact || strings.Count(m.Path, "/") > 1 && !strings.HasSuffix(m.Path, "/") {
+		return m.Path
+	}
+	switch path := strings.TrimSuffix(m.Path, "/"); path {
+	case "":
+		return "/any.Service/Method"
+	default:
+		return path + "/Method"
+	}
 }

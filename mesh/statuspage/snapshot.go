@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -111,4 +112,15 @@ func (s *snapshots) get(h *handler) *snapshot {
 		s.last = nil
 	})
 	return s.last
+}
+
+// takePulse returns the state of the process. It asks the balancers, and returns how long it has waited for those that do not answer.
+func (s *snapshot) takePulse() (*livestate.State, time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), askingTime)
+	defer cancel()
+	state := livestate.Take(ctx, &livestate.Source{Channels: s.channels, Clients: s.clients})
+	if ctx.Err() != nil {
+		return state, askingTime
+	}
+	return state, 0
 }

@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/livestate"
 )
 
 // view is what one browser is shown at one moment.
@@ -143,4 +146,33 @@ func listOf[S, T any](w wanted, all []S, limit int, isFound func(S) bool, item f
 		l.Items = append(l.Items, item(s))
 	}
 	return l
+}
+
+// Bounds on texts, in bytes. Names may have 64 KiB, and an error lists up to 100.
+const (
+	maxName  = 300
+	maxError = 4000
+)
+
+// clipped returns a value for JSON with its texts from outside shortened.
+func clipped(value any) any {
+	return livestate.Cut(value, func(text string, sentence bool) string {
+		if sentence {
+			return clip(text, maxError)
+		}
+		return clip(text, maxName)
+	})
+}
+
+// clip shortens text from outside, and appends its length.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return fmt.Sprintf("%s (%d bytes)", faults.Shorten(s, limit), len(s))
+}
+
+// first returns the first elements of a list, which are not nil.
+func first[T any](list []T, limit int) []T {
+	return append([]T{}, list[:min(len(list), limit)]...)
 }
