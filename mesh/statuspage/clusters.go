@@ -3,7 +3,6 @@ package statuspage
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/outcomes"
@@ -15,8 +14,6 @@ type clustersView struct {
 	States map[string]int `json:"states"` // how many there are of each
 	// Targets is set if rows are of channels with different targets.
 	Targets bool `json:"targets,omitempty"`
-	// Since is since when RPCs are counted. It is zero if that has just begun.
-	Since time.Time `json:"since,omitzero"`
 	// Splits are the routes with several clusters that the search leaves, and MoreSplits counts those that are not shown.
 	Splits     []livestate.Split `json:"splits,omitempty"`
 	MoreSplits int               `json:"more_splits,omitempty"`
@@ -51,7 +48,7 @@ func slowest(c *livestate.Cluster) float64 {
 
 func (v *view) clusters(w wanted) any {
 	p, state := v.snap.pulse(), w.get("state")
-	view := clustersView{Since: p.CountingSince, States: make(map[string]int)}
+	view := clustersView{States: make(map[string]int)}
 	all := p.Clusters
 	if order := orders[w.get("sort")]; order != nil {
 		all = slices.Clone(all)

@@ -23,7 +23,6 @@ import (
 type graphView struct {
 	// Channels are those to choose from, and Channel is the one that is shown; 0: none.
 	Channels []channelChoice `json:"channels"`
-	More     int             `json:"more,omitempty"` // channels
 	Channel  uint64          `json:"channel"`
 	// Why is the reason if there is no graph.
 	Why      string          `json:"why,omitempty"`
@@ -96,8 +95,6 @@ func (v *view) graph(w wanted) any {
 		}
 		if i < choicesShown {
 			g.Channels = append(g.Channels, channelChoice{c.Number, c.Target})
-		} else {
-			g.More++
 		}
 	}
 	switch {

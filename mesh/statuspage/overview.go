@@ -12,9 +12,8 @@ import (
 
 // overview answers whether the process is healthy, and says what the page offers.
 type overview struct {
-	Channels  int `json:"channels"`
-	Clients   int `json:"clients"`
-	Resources int `json:"resources"`
+	Channels int `json:"channels"`
+	Clients  int `json:"clients"`
 	// Verdict is nil in a process that is only a control plane.
 	Verdict  *livestate.Verdict `json:"verdict,omitempty"`
 	Problems []problemView      `json:"problems"`
@@ -41,7 +40,7 @@ type problemView struct {
 }
 
 func (v *view) overview(wanted) any {
-	o := overview{Channels: len(v.snap.channels), Clients: len(v.snap.clients), Resources: len(v.snap.entries), Problems: []problemView{}}
+	o := overview{Channels: len(v.snap.channels), Clients: len(v.snap.clients), Problems: []problemView{}}
 	if v.handler.plane {
 		o.Plane = v.planeOverview(&o)
 	}

@@ -42,7 +42,7 @@ func TestRejectedVersion(t *testing.T) {
 		t.Errorf("resource %+v, want both versions and the fault of lb_policy", c)
 	}
 	o := await(t, h, "overview", func(o overview) bool { return len(o.Problems) == 2 })
-	if o.Resources != 4 || o.Channels != 1 || o.Plane == nil || o.Plane.State != livestate.Failing || o.Verdict.State != livestate.Degraded ||
+	if o.Clients != 1 || o.Channels != 1 || o.Plane == nil || o.Plane.State != livestate.Failing || o.Verdict.State != livestate.Degraded ||
 		o.Problems[0].Kind != "client" || o.Problems[0].Severity != livestate.Failing || !strings.Contains(o.Problems[0].Text, "lb_policy") ||
 		o.Problems[1].Kind != "resource" || !strings.Contains(o.Problems[1].Text, "the version before it stays in use") {
 		t.Errorf("overview %+v, want a problem of the client and one of the control plane", o)
@@ -180,7 +180,7 @@ func TestLargeMesh(t *testing.T) {
 	plane, conn := startChannel(t, "large", largeMesh(clusters, backend.Addr())...)
 	xdstest.NoError(t, call(t, conn))
 	h := quick(WithControlPlane(plane.Control(), plane.Store()))
-	await(t, h, "overview", func(o overview) bool { return o.Resources == 2*clusters+2 })
+	await(t, h, "resources", func(r resourcesView) bool { return r.Total == 2*clusters+2 })
 	for _, name := range []string{"overview", "channels", "clients", "graph", "resources", "clusters", "changes", "peers", "served"} {
 		w := get(t, h, "/data?show="+name)
 		if n := w.Body.Len(); w.Code != 200 || n > 100<<10 {
