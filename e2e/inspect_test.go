@@ -51,8 +51,10 @@ func awaitInspect[T any](t testing.TB, what string, describe func() T, wanted fu
 // awaitCluster is awaitInspect for a cluster of the channel to a service.
 func awaitCluster(t testing.TB, what, service, name string, wanted func(inspect.Cluster) bool) inspect.Cluster {
 	t.Helper()
-	return awaitInspect(t, what, func() inspect.Cluster {
-		c, _ := inspected(t, service).Cluster(testutils.Context(t), name)
+	return awaitInspect(t, what, func() (c inspect.Cluster) {
+		if source := inspected(t, service).Source; source != nil {
+			c, _ = source.Cluster(testutils.Context(t), name)
+		}
 		return c
 	}, wanted)
 }

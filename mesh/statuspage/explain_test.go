@@ -141,7 +141,7 @@ func TestManyViewersAtOnce(t *testing.T) {
 	h := quick(WithControlPlane(plane.Control(), plane.Store()))
 	ctx, stop := context.WithCancel(context.Background())
 	var viewers sync.WaitGroup
-	for range 16 {
+	for range 4 {
 		viewers.Go(func() {
 			for ctx.Err() == nil {
 				if w := get(t, h, everything+"&resources.state=ignored"); w.Code != http.StatusOK {

@@ -53,7 +53,7 @@ func WithLoads(recent func() []controlplane.RecentLoad) Option {
 
 // Handler returns the status page of the process. It is safe for concurrent use.
 //
-// Two answers are made at a time; others wait for up to 5 seconds, and get the status 503 then: their browsers try again.
+// Two answers are made at a time; others wait for up to 10 seconds, and get the status 503 then: their browsers try again.
 func Handler(opts ...Option) http.Handler {
 	h := &handler{refresh: time.Second, patience: 30 * time.Second, turns: make(chan struct{}, 2), seed: maphash.MakeSeed()}
 	for _, opt := range opts {

@@ -66,7 +66,7 @@ func (h *handler) data(ctx context.Context, values url.Values) (any, error) {
 func (v *view) section(name string) any { return clipped(sections[name](v, wantedOf(name, v.values))) }
 
 // answerTime bounds how long an answer waits for its turn, and for balancers.
-const answerTime = 5 * time.Second
+const answerTime = 10 * time.Second
 
 // answer answers with what is made of a query, as JSON. While it is written others have their turns.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, of func(context.Context, url.Values) (any, error)) {
