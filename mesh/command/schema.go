@@ -1,7 +1,7 @@
 package command
 
 import (
-	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -16,14 +16,11 @@ func newSchema() *cobra.Command {
 		Short: "Print the JSON Schema of the documents of a folder or of a bootstrap, for editors",
 		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			generate := schema.Folder
+			text := schema.Folder
 			if ofBootstrap {
-				generate = schema.Bootstrap
+				text = schema.Bootstrap
 			}
-			text, err := generate()
-			if err == nil {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
-			}
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
 			return err
 		},
 	}

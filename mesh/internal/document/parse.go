@@ -58,8 +58,6 @@ func ParseOpen(name string, data []byte, faults, unknown *Faults) []Value {
 type source struct {
 	name            string
 	faults, unknown *Faults
-	// shapes are what readers expect of values, nil if nobody asks: see ShapeOf.
-	shapes map[*yaml.Node]*Shape
 }
 
 func (s *source) fault(line int, path, problem, suggestion string) {

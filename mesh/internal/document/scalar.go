@@ -21,7 +21,6 @@ func (v Value) Text() string {
 
 // RequiredText reads a string that must be there. what describes it in the error.
 func (v Value) RequiredText(what string) (text string, ok bool) {
-	v.expect(Shape{Kind: KindText})
 	if !v.IsText() {
 		v.Expected(what)
 		return "", false
@@ -42,7 +41,6 @@ func (v Value) NonEmptyText(what string) (text string, ok bool) {
 // OneOf reads a string that must be one of the choices, or returns "".
 func (v Value) OneOf(choices ...string) string {
 	text := v.Text()
-	v.expect(Shape{Kind: KindText, Choices: choices})
 	switch {
 	case !v.IsText():
 		return ""
@@ -53,16 +51,13 @@ func (v Value) OneOf(choices ...string) string {
 	return text
 }
 
-// Fits reports whether a string matches a pattern and has at most a number of bytes, which may be 0 for no limit. A reader that calls
-// it has to add the error, as it knows the words.
+// Fits reports whether a string matches a pattern and has at most a number of bytes, which may be 0 for no limit.
 func (v Value) Fits(pattern *regexp.Regexp, longest int) bool {
-	v.expect(Shape{Kind: KindText, Pattern: pattern.String(), MaxLength: longest})
 	return v.IsText() && pattern.MatchString(v.node.Value) && (longest == 0 || len(v.node.Value) <= longest)
 }
 
 // Uint reads an integer from low to high.
 func (v Value) Uint(low, high uint64) uint64 {
-	v.expect(Shape{Kind: KindNumber, Whole: true, Low: float64(low), High: float64(high)})
 	if v.node == nil {
 		return 0
 	}
@@ -77,11 +72,10 @@ func (v Value) Uint(low, high uint64) uint64 {
 
 // Number reads a number from low to high, or a string with one, as Kubernetes' IntOrString.
 func (v Value) Number(low, high float64) float64 {
-	v.expect(Shape{Kind: KindNumber, Low: low, High: high})
 	if v.node == nil {
 		return 0
 	}
-	if kind := v.Kind(); kind == KindNumber || v.IsText() {
+	if v.kind() == kindNumber || v.IsText() {
 		if n, err := strconv.ParseFloat(v.node.Value, 64); err == nil && low <= n && n <= high {
 			return n
 		}
@@ -92,11 +86,10 @@ func (v Value) Number(low, high float64) float64 {
 
 // Bool reads true or false, which YAML also takes as True and TRUE.
 func (v Value) Bool() bool {
-	v.expect(Shape{Kind: KindBool})
 	if v.node == nil {
 		return false
 	}
-	if v.Kind() != KindBool {
+	if v.kind() != kindBoolean {
 		v.Expected("true or false")
 	}
 	return strings.EqualFold(v.node.Value, "true")

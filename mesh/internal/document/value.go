@@ -30,57 +30,51 @@ type Value struct {
 	file *source
 }
 
-// Kind is the kind of a value, worded for errors.
-type Kind string
-
-// The kinds of values.
+// The kinds of values, worded for errors.
 const (
-	KindNothing Kind = "nothing" // the value is absent
-	KindNull    Kind = "null"
-	KindObject  Kind = "an object"
-	KindList    Kind = "a list"
-	KindText    Kind = "a string"
-	KindNumber  Kind = "a number"
-	KindBool    Kind = "a boolean"
+	kindNothing = "nothing" // the value is absent, or null
+	kindObject  = "an object"
+	kindList    = "a list"
+	kindText    = "a string"
+	kindNumber  = "a number"
+	kindBoolean = "a boolean"
 )
 
-// Kind returns the kind of the value.
-func (v Value) Kind() Kind {
-	switch {
-	case v.node == nil:
-		return KindNothing
-	case v.node.Kind == yaml.MappingNode:
-		return KindObject
-	case v.node.Kind == yaml.SequenceNode:
-		return KindList
+// kind returns the kind of the value.
+func (v Value) kind() string {
+	if v.node == nil {
+		return kindNothing
 	}
 	switch v.node.Tag {
+	case "!!map":
+		return kindObject
+	case "!!seq":
+		return kindList
 	case "!!null":
-		return KindNull
+		return kindNothing
 	case "!!bool":
-		return KindBool
+		return kindBoolean
 	case "!!int", "!!float":
-		return KindNumber
-	default:
-		return KindText
+		return kindNumber
 	}
+	return kindText
 }
 
 // Present reports whether the value is there at all. An explicit null is, in a list or as a required field.
 func (v Value) Present() bool { return v.node != nil }
 
 // Absent reports whether there is no value: no field, or an explicit null.
-func (v Value) Absent() bool { return v.node == nil || v.Kind() == KindNull }
+func (v Value) Absent() bool { return v.kind() == kindNothing }
 
 // IsObject reports whether the value is an object (YAML: a mapping).
-func (v Value) IsObject() bool { return v.Kind() == KindObject }
+func (v Value) IsObject() bool { return v.kind() == kindObject }
 
 // IsList reports whether the value is a list.
-func (v Value) IsList() bool { return v.Kind() == KindList }
+func (v Value) IsList() bool { return v.kind() == kindList }
 
 // IsText reports whether the value is a string. A date, which YAML tells from a string,
 // is not.
-func (v Value) IsText() bool { return v.Kind() == KindText && v.node.Tag == "!!str" }
+func (v Value) IsText() bool { return v.kind() == kindText && v.node.Tag == "!!str" }
 
 // Position returns the file, the line and the path of the value, in a Fault without a
 // problem. The line is 0 if the value is absent.
@@ -124,20 +118,15 @@ func (v Value) Try(read func()) (problem string) {
 
 // Expected reports that the value is not what was expected.
 func (v Value) Expected(what string) {
-	kind := v.Kind()
-	scalar := v.node != nil && v.node.Kind == yaml.ScalarNode
-	found, suggestion := string(kind), ""
-	switch {
-	case !scalar:
-	case kind == KindNull:
-		found = string(KindNothing)
-	case kind == KindText && !v.IsText():
-		found = faults.Quote(v.node.Value)
-	default:
-		found = "the " + strings.TrimPrefix(found, "a ") + " " + faults.Quote(v.node.Value)
-	}
-	if what == "a string" && scalar && kind != KindNull {
-		suggestion = fmt.Sprintf("put it in quotes: %q", v.node.Value)
+	found, suggestion := v.kind(), ""
+	if found != kindNothing && v.node.Kind == yaml.ScalarNode {
+		quoted := faults.Quote(v.node.Value)
+		if what == "a string" {
+			suggestion = fmt.Sprintf("put it in quotes: %q", v.node.Value)
+		}
+		if found = "the " + strings.TrimPrefix(found, "a ") + " " + quoted; v.kind() == kindText && !v.IsText() {
+			found = quoted
+		}
 	}
 	v.Fault(suggestion, "expected %s, found %s", what, found)
 }

@@ -23,7 +23,6 @@ type Object struct {
 // user's, a null stays for the reader to report.
 func (v Value) Object(known ...string) Object {
 	o := Object{Value: v, fields: map[string]Value{}, open: len(known) == 0}
-	v.expect(Shape{Kind: KindObject, Known: known})
 	if v.node != nil && !v.IsObject() {
 		v.Expected("an object")
 	}
@@ -52,7 +51,7 @@ func (v Value) Object(known ...string) Object {
 // Field returns the value of a field.
 func (o Object) Field(name string) Value {
 	f := o.fields[name]
-	if !o.open && f.Kind() == KindNull {
+	if !o.open && f.Absent() {
 		return Value{}
 	}
 	return f
@@ -61,7 +60,6 @@ func (o Object) Field(name string) Value {
 // Require returns the value of a field that must be there. A null is returned, so that the reader reports its line.
 func (o Object) Require(name string) Value {
 	f := o.fields[name]
-	o.expect(Shape{Kind: KindObject, Required: []string{name}})
 	if !f.Present() && o.IsObject() {
 		o.Fault("", "the field %q is missing", name)
 	}
@@ -105,7 +103,6 @@ func (v Value) Items() []Value {
 
 // Elements reads a list that must be there. what describes it in the error.
 func (v Value) Elements(what string) []Value {
-	v.expect(Shape{Kind: KindList})
 	if !v.IsList() {
 		v.Expected(what)
 		return nil
@@ -120,7 +117,6 @@ func (v Value) Elements(what string) []Value {
 // NonEmpty is Elements for a list that must not be empty.
 func (v Value) NonEmpty(what string) []Value {
 	items := v.Elements(what)
-	v.expect(Shape{Kind: KindList, NonEmpty: true})
 	if v.IsList() && len(items) == 0 {
 		v.Fault("", "expected %s, found an empty list", what)
 	}

@@ -26,13 +26,6 @@ func Parse(path string, data []byte) *File {
 	return f
 }
 
-// ShapeOf returns what the reader of a folder expects of a document, of which an example is given.
-func ShapeOf(name string, example []byte) (*document.Shape, error) {
-	return document.ShapeOf(name, example, func(doc document.Value, faults *document.Faults) {
-		(&File{content: &Content{}, faults: faults}).read(doc)
-	})
-}
-
 // read adds one document to the file's content, or its errors.
 func (f *File) read(doc document.Value) {
 	if !doc.IsObject() {

@@ -1,24 +1,33 @@
-package schema
+package schema_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/internal/schema"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-func compiled(t *testing.T, generate func() ([]byte, error)) *jsonschema.Schema {
+func compiled(t *testing.T, text string) *jsonschema.Schema {
 	t.Helper()
-	text, err := generate()
-	xdstest.NoError(t, err)
-	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	xdstest.NoError(t, err)
 	c := jsonschema.NewCompiler()
 	xdstest.NoError(t, c.AddResource("schema.json", parsed))
@@ -42,7 +51,7 @@ func refused(t *testing.T, s *jsonschema.Schema, text []byte) error {
 
 func TestExamplesValidate(t *testing.T) {
 	t.Parallel()
-	s := compiled(t, Folder)
+	s := compiled(t, schema.Folder)
 	files := 0
 	xdstest.NoError(t, filepath.WalkDir("../../..", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".json" {
@@ -64,76 +73,120 @@ func TestExamplesValidate(t *testing.T) {
 	}
 }
 
-func TestMistakesAreRefused(t *testing.T) {
-	t.Parallel()
-	s := compiled(t, Folder)
-	const service = "kind: Service\nname: a\n"
-	for text, bad := range map[string]bool{
-		service:                                 false,
-		service + "tls: null\n":                 false,
-		service + "endpoints: null\n":           false,
-		service + "timeout: 5\n":                true,
-		service + "endpoint: []\n":              true,
-		service + "endpoints: {}\n":             true,
-		service + "loadReporting: yes please\n": true,
-		service + "endpoints: [{weight: 1}]\n":  true,
-		service + "endpoints: [{address: \"10.0.0.1:1\", weight: 0}]\n":                                                 true,
-		service + "endpoints: [{address: \"10.0.0.1:1\", weight: a}]\n":                                                 true,
-		service + "endpoints: [{address: \"10.0.0.1:1\", health: Ill}]\n":                                               true,
-		service + "endpoints: [{address: \"10.0.0.1:1\", tags: {a: 1}}]\n":                                              true,
-		service + "loadBalancing: {policy: ringhash}\n":                                                                 true,
-		service + "loadBalancing: {policy: LeastRequest, choiceCount: 3, slowStart: {window: 1s}}\n":                    false,
-		service + "sessionAffinity: {header: x-session}\n":                                                              false,
-		"name: a\nkind: Servce\n":                                                                                       true,
-		"kind: Service\n":                                                                                               true,
-		"kind: Resource\nresource: {}\noverride: maybe\n":                                                               true,
-		"kind: MeshHTTPRoute\nname: a\nspec: {to: []}\n":                                                                true,
-		"kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{match: []}]}]}\n": true,
-		"kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{}]}]}\n":          false,
-	} {
-		read := folder.Parse("f.yaml", []byte(text)).Err()
-		checked := refused(t, s, []byte(text))
-		if (read != nil) != bad || (checked != nil) != bad {
-			t.Errorf("%s\nthe reader says %v, the schema %v", text, read, checked)
+func readFolder(text []byte) error { return folder.Parse("", text).Err() }
+
+func readBootstrap(text []byte) error {
+	_, err := bootstrap.Parse("", text)
+	return err
+}
+
+func readPolicy(text []byte) error {
+	var found document.Faults
+	for _, doc := range document.Parse("", text, &found) {
+		meshpolicy.Read(doc, meshpolicy.DocumentKind, nil)
+	}
+	return found.Err()
+}
+
+// crd returns the schema of the CRD.
+func crd(t *testing.T) string {
+	var of struct {
+		Spec struct {
+			Versions []struct{ Schema map[string]any }
 		}
+	}
+	xdstest.NoError(t, yaml.Unmarshal([]byte(golden.Read(t, "../../../deploy/kubernetes/crd.yaml")), &of))
+	text, err := json.Marshal(of.Spec.Versions[0].Schema["openAPIV3Schema"])
+	xdstest.NoError(t, err)
+	return string(text)
+}
+
+// A schema and the reader say the same of an example with a mistake in any place.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	const policy = "../../kubernetes/internal/cluster/testdata/meshhttproute.yaml"
+	for example, c := range map[string]struct {
+		schema string
+		read   func([]byte) error
+	}{
+		"testdata/service.yaml":       {schema.Folder, readFolder},
+		"testdata/resource.yaml":      {schema.Folder, readFolder},
+		"testdata/meshhttproute.yaml": {schema.Folder, readFolder},
+		"testdata/bootstrap.json":     {schema.Bootstrap, readBootstrap},
+		policy:                        {crd(t), readPolicy},
+	} {
+		t.Run(filepath.Base(example), func(t *testing.T) {
+			t.Parallel()
+			s := compiled(t, c.schema)
+			for document := range strings.SplitSeq(golden.Read(t, example), "\n---\n") {
+				var root any
+				xdstest.NoError(t, yaml.Unmarshal([]byte(document), &root))
+				mistakes("", root, func(v any) { root = v }, func(mistake string) {
+					if example == policy && (!strings.HasPrefix(mistake, ".spec") || elsewhere.MatchString(mistake)) {
+						return
+					}
+					text, err := json.Marshal(root)
+					xdstest.NoError(t, err)
+					value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+					xdstest.NoError(t, err)
+					switch refused, found := s.Validate(value), c.read(text); {
+					case found == nil && refused != nil:
+						t.Errorf("%s: the reader accepts it, the schema says %v", mistake, refused)
+					case isWrong(found) && refused == nil && !alternatives.MatchString(mistake):
+						t.Errorf("%s: the schema accepts it, the reader says %v", mistake, found)
+					}
+				})
+			}
+		})
 	}
 }
 
-func TestBootstraps(t *testing.T) {
-	t.Parallel()
-	s := compiled(t, Bootstrap)
-	const creds = `"channel_creds": [{"type": "insecure"}]`
-	const server = `{"server_uri": "a", ` + creds + `}`
-	for text, bad := range map[string]bool{
-		string(bootstrapExample):                          false,
-		`{"xds_servers": [` + server + `]}`:               false,
-		`{"xds_servers": [` + server + `], "nodes": 1}`:   false, // unknown keys are ignored
-		`{"xds_servers": [` + server + `], "node": null}`: false,
-		`{}`:                                 true,
-		`[]`:                                 true,
-		`{"xds_servers": []}`:                true,
-		`{"xds_servers": ` + server + `}`:    true,
-		`{"xds_servers": [{` + creds + `}]}`: true,
-		`{"xds_servers": [{"server_uri": 1, ` + creds + `}]}`:                                         true,
-		`{"xds_servers": [{"server_uri": "a"}]}`:                                                      true,
-		`{"xds_servers": [{"server_uri": "a", "channel_creds": ["insecure"]}]}`:                       true,
-		`{"xds_servers": [{"server_uri": "a", "channel_creds": [{}]}]}`:                               true,
-		`{"xds_servers": [` + server + `], "node": {"id": 1}}`:                                        true,
-		`{"xds_servers": [` + server + `], "node": {"metadata": "m"}}`:                                true,
-		`{"xds_servers": [` + server + `], "authorities": ["a"]}`:                                     true,
-		`{"xds_servers": [` + server + `], "authorities": {"a": {}}}`:                                 false,
-		`{"xds_servers": [` + server + `], "authorities": {"a": {"xds_servers": {}}}}`:                true,
-		`{"xds_servers": [` + server + `], "certificate_providers": {"p": {"config": {}}}}`:           true,
-		`{"xds_servers": [` + server + `], "certificate_providers": {"p": {"plugin_name": "other"}}}`: false,
-		`{"xds_servers": [` + server + `], "resource_cache": {"directory": 1}}`:                       true,
-		`{"xds_servers": [` + server + `], "resource_cache": {}}`:                                     true,
-	} {
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(text)))
-		xdstest.NoError(t, err)
-		_, read := bootstrap.Parse("", []byte(text))
-		checked := s.Validate(value)
-		if (read != nil) != bad || (checked != nil) != bad {
-			t.Errorf("%s\nthe reader says %v, the schema %v", text, read, checked)
+var (
+	// wrong matches problems that a schema knows. A number may be in a string, as any text.
+	wrong = regexp.MustCompile(`^unknown (field|value) |^the field .* is missing|^expected (a [^n]|an |true ).*, found (nothing|the |(a|an) (\w+|empty list)$)`)
+	// elsewhere matches what is no mistake in a folder, or none of an object that an API server has taken.
+	elsewhere = regexp.MustCompile(`\.unknown$| is null$|\.matches is {}$`)
+	// alternatives matches fields of which one has to be there.
+	alternatives = regexp.MustCompile(`\.path(\.\w+)? is |\.to\[0\]\.rules is |\.retry is {}`)
+)
+
+func isWrong(err error) bool {
+	all, ok := errors.AsType[*document.Faults](err)
+	return ok && slices.ContainsFunc(all.List, func(f document.Fault) bool { return wrong.MatchString(f.Problem) })
+}
+
+// free are the objects that protobuf, a plugin or Kubernetes reads.
+var free = []string{"config", "metadata", "dynamic_parameter_constraints", "outlierDetection", "filters[0]", "resource"}
+
+// mistakes calls check with each mistake in a value of an example, which set replaces.
+func mistakes(path string, value any, set func(any), check func(mistake string)) {
+	check(path + " as it is")
+	for _, other := range []any{nil, true, -1, 1.5, "a", []any{}, map[string]any{}} {
+		if set(other); path == "" && other == nil {
+			continue // without a document there is nothing to refuse
+		}
+		text, _ := json.Marshal(other)
+		check(fmt.Sprintf("%s is %s", path, text))
+	}
+	set(value)
+	if slices.Contains(free, path[strings.LastIndexByte(path, '.')+1:]) {
+		return
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		value["unknown"] = 1
+		check(path + ".unknown")
+		delete(value, "unknown")
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			field := value[name]
+			delete(value, name)
+			check(path + "." + name + " is left out")
+			value[name] = field
+			mistakes(path+"."+name, field, func(v any) { value[name] = v }, check)
+		}
+	case []any:
+		for i := range value {
+			mistakes(fmt.Sprintf("%s[%d]", path, i), value[i], func(v any) { value[i] = v }, check)
 		}
 	}
 }
