@@ -2,6 +2,7 @@ package site
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -78,21 +79,17 @@ func (a *absence) text(typeURL, name string, allowed func(string) bool) string {
 
 // similar returns the name that a word may have been meant to be: one that differs by few letters, or else the closest one
 // that begins with it or that it begins with, such as greeter for greet, or for greeter.default.svc.cluster.local: the first of several.
-func similar(word string, names []string) (found string) {
-	if found = faults.Nearest(word, names); found != "" {
+func similar(word string, names []string) string {
+	if found := faults.Nearest(word, names); found != "" {
 		return found
 	}
 	const least = 3
+	found, distance := "", math.MaxInt
 	for _, name := range names {
 		short, long := min(len(word), len(name)), max(len(word), len(name))
-		if short < least || !strings.EqualFold(word[:short], name[:short]) {
-			continue
-		}
-		if found == "" || long-short < abs(len(word)-len(found)) {
-			found = name
+		if short >= least && long-short < distance && strings.EqualFold(word[:short], name[:short]) {
+			found, distance = name, long-short
 		}
 	}
 	return found
 }
-
-func abs(n int) int { return max(n, -n) }

@@ -19,37 +19,33 @@ import (
 // PrintYAML prints them. The files and lines at which documents stand make no difference, nor do the numbers that order
 // variants. It returns how many resources differ. An error is one of Publish.
 func Diff(w io.Writer, before, after *folder.Content) (differ int, err error) {
-	var sides [2]map[string]map[string][]Item // by type and key
-	var types []string
+	var sides [2]map[reference][]Item // by type, and by name and parameters
+	keys := make(map[reference]bool)
 	for i, content := range []folder.Content{*before, *after} {
 		content.Dir = "" // so that resources do not say where they were written
 		loaded, err := loadContent(&content, publish.Options{})
 		if err != nil {
 			return 0, err
 		}
-		sides[i] = make(map[string]map[string][]Item)
-		for _, typeURL := range loaded.types() {
-			sides[i][typeURL] = loaded.byKey(typeURL)
-			if !slices.Contains(types, typeURL) {
-				types = append(types, typeURL)
-			}
+		sides[i] = make(map[reference][]Item)
+		for _, one := range loaded.all {
+			delete(one.Parameters, meshpolicy.SpecificityKey)
+			key := reference{one.TypeURL, strings.TrimSpace(one.Name + " " + meshpolicy.FormatTags(one.Parameters))}
+			sides[i][key] = append(sides[i][key], one)
+			keys[key] = true
 		}
 	}
-	for _, typeURL := range types {
-		old, now := sides[0][typeURL], sides[1][typeURL]
-		keys := slices.AppendSeq(slices.Collect(maps.Keys(old)), maps.Keys(now))
-		slices.Sort(keys)
-		for _, key := range slices.Compact(keys) {
-			if slices.EqualFunc(old[key], now[key], areEqual) {
-				continue
-			}
-			written, err := writeDiff(w, typeurl.ShortName(typeURL)+" "+faults.Printable(key, ""), old[key], now[key])
-			if err != nil {
-				return differ, err
-			}
-			if written {
-				differ++
-			}
+	for _, key := range slices.SortedFunc(maps.Keys(keys), reference.compare) {
+		old, now := sides[0][key], sides[1][key]
+		if slices.EqualFunc(old, now, areEqual) {
+			continue
+		}
+		written, err := writeDiff(w, typeurl.ShortName(key.typeURL)+" "+faults.Printable(key.name, ""), old, now)
+		if err != nil {
+			return differ, err
+		}
+		if written {
+			differ++
 		}
 	}
 	return differ, nil
@@ -60,17 +56,6 @@ func areEqual(a, b Item) bool {
 		return a.Err.String() == b.Err.String()
 	}
 	return a.Resource.Version() == b.Resource.Version()
-}
-
-// byKey returns the variants of a type by name and parameters, without the one that only orders variants.
-func (l *loaded) byKey(typeURL string) map[string][]Item {
-	all := make(map[string][]Item)
-	for _, v := range l.variants(typeURL) {
-		delete(v.Parameters, meshpolicy.SpecificityKey)
-		key := strings.TrimSpace(v.Name + " " + meshpolicy.FormatTags(v.Parameters))
-		all[key] = append(all[key], v)
-	}
-	return all
 }
 
 // writeDiff writes the difference of one resource, if its text differs.

@@ -23,30 +23,24 @@ type manifest struct {
 	Message    string            `json:"message,omitempty"`
 }
 
-func manifestOf(item Item) (manifest, error) {
-	if item.Err != nil {
-		return manifest{
-			Kind: "Error", Name: item.Name, Type: item.TypeURL, Parameters: item.Parameters, Code: item.Err.Code().String(), Message: item.Err.Message(),
-		}, nil
-	}
-	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(item.Resource.Any())
-	if err != nil {
-		return manifest{}, fmt.Errorf("%s: %w", item.Name, err)
-	}
-	d := manifest{Kind: "Resource", Name: item.Name, Parameters: item.Parameters}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	return d, decoder.Decode(&d.Resource)
-}
-
 func manifestsOf(items []Item) ([]any, error) {
 	var all []any
 	for _, item := range items {
-		d, err := manifestOf(item)
-		if err != nil {
-			return nil, err
+		m := manifest{Kind: "Resource", Name: item.Name, Parameters: item.Parameters}
+		if item.Err != nil {
+			m.Kind, m.Type, m.Code, m.Message = "Error", item.TypeURL, item.Err.Code().String(), item.Err.Message()
+		} else {
+			text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(item.Resource.Any())
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", item.Name, err)
+			}
+			decoder := json.NewDecoder(bytes.NewReader(text))
+			decoder.UseNumber()
+			if err := decoder.Decode(&m.Resource); err != nil {
+				return nil, err
+			}
 		}
-		all = append(all, d)
+		all = append(all, m)
 	}
 	return all, nil
 }

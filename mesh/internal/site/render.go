@@ -75,22 +75,19 @@ func Resources(v View) ([]Item, error) {
 	return reachable(items, mesh.ListenerName(v.Service), routes.Name), nil
 }
 
-// items returns what the client gets, Listeners first.
-func (l *loaded) items(v View) []Item {
+// items returns what the client gets, in the order of loaded.all.
+func (l *loaded) items(v View) (items []Item) {
 	constraints := l.publisher.NodeConstraints(v.node())
-	var items []Item
-	for _, typeURL := range l.types() {
-		for _, name := range l.names(typeURL) {
-			// With an authority every resource has two names.
-			if v.Authority != "" && !strings.HasPrefix(name, xdsname.Prefix) {
-				continue
-			}
-			switch resource, st := l.store.Choose(typeURL, name, constraints.For(typeURL)); {
-			case resource != nil:
-				items = append(items, Item{typeURL, name, resource.Parameters().Map(), resource, st})
-			case st != nil:
-				items = append(items, Item{TypeURL: typeURL, Name: name, Err: st})
-			}
+	for i, one := range l.all {
+		// With an authority every resource has two names.
+		if i > 0 && one.TypeURL == l.all[i-1].TypeURL && one.Name == l.all[i-1].Name || v.Authority != "" && !strings.HasPrefix(one.Name, xdsname.Prefix) {
+			continue
+		}
+		switch resource, st := l.store.Choose(one.TypeURL, one.Name, constraints.For(one.TypeURL)); {
+		case resource != nil:
+			items = append(items, Item{one.TypeURL, one.Name, resource.Parameters().Map(), resource, st})
+		case st != nil:
+			items = append(items, Item{TypeURL: one.TypeURL, Name: one.Name, Err: st})
 		}
 	}
 	return items
@@ -162,38 +159,4 @@ func servicesOf(content *folder.Content) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// types returns the types of the store's resources.
-func (l *loaded) types() []string {
-	types := []string{meshroute.ListenerType, meshroute.RouteConfigurationType, meshroute.ClusterType, meshroute.EndpointsType}
-	known := len(types)
-	for _, r := range l.content.Resources {
-		if typeURL := r.Any.GetTypeUrl(); !slices.Contains(types, typeURL) {
-			types = append(types, typeURL)
-		}
-	}
-	slices.Sort(types[known:])
-	return types
-}
-
-// names returns the sorted names of a type, including errors.
-func (l *loaded) names(typeURL string) []string {
-	var names []string
-	for _, v := range l.variants(typeURL) {
-		names = append(names, v.Name)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// variants returns all variants of the resources of a type, and the errors in their places.
-func (l *loaded) variants(typeURL string) (all []Item) {
-	for _, r := range l.store.Resources(typeURL) {
-		all = append(all, Item{typeURL, r.Name(), r.Parameters().Map(), r, nil})
-	}
-	for _, r := range l.publisher.Errors(typeURL) {
-		all = append(all, Item{typeURL, r.Name, r.Parameters.Map(), nil, r.Err})
-	}
-	return all
 }

@@ -54,10 +54,10 @@ func (l *loaded) listenerName(target string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if slices.Contains(l.names(meshroute.ListenerType), service) && l.checkService(service) != nil {
-		return service, nil
-	}
 	if err := l.checkService(service); err != nil {
+		if slices.ContainsFunc(l.all, func(one Item) bool { return one.TypeURL == meshroute.ListenerType && one.Name == service }) {
+			return service, nil
+		}
 		return "", err
 	}
 	return l.publisher.Mesh().ListenerName(service), nil

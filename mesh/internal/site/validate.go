@@ -80,12 +80,32 @@ type loaded struct {
 	publisher *publish.Publisher
 	content   *folder.Content
 	summary   publish.Summary
+	// all are the variants of all resources, and the errors in the places of some.
+	all []Item
 }
 
 func loadContent(content *folder.Content, opts publish.Options) (*loaded, error) {
 	l := &loaded{store: controlplane.NewStore(), content: content}
 	l.publisher = publish.New(l.store, opts)
 	var err error
-	l.summary, err = l.publisher.Publish(context.Background(), content)
-	return l, err
+	if l.summary, err = l.publisher.Publish(context.Background(), content); err != nil {
+		return nil, err
+	}
+	types := slices.Collect(maps.Keys(order))
+	for _, r := range content.Resources {
+		types = append(types, r.Any.GetTypeUrl())
+	}
+	slices.Sort(types)
+	for _, typeURL := range slices.Compact(types) {
+		for _, r := range l.store.Resources(typeURL) {
+			l.all = append(l.all, Item{typeURL, r.Name(), r.Parameters().Map(), r, nil})
+		}
+		for _, r := range l.publisher.Errors(typeURL) {
+			l.all = append(l.all, Item{typeURL, r.Name, r.Parameters.Map(), nil, r.Err})
+		}
+	}
+	slices.SortStableFunc(l.all, func(a, b Item) int {
+		return reference{a.TypeURL, a.Name}.compare(reference{b.TypeURL, b.Name})
+	})
+	return l, nil
 }
