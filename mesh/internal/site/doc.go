@@ -2,6 +2,6 @@
 // get.
 //
 // Run connects the parts: folder.Reader or store.Source reads, publish.Publisher fills the store of a
-// controlplane.Server, and serve.Server serves it. A reloader looks for changes. Documents that became faulty
+// controlplane.Server, and serve.Server serves it. Documents that became faulty
 // change nothing: clients keep the last good state, and the log has the errors with their lines.
 package site

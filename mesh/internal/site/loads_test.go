@@ -23,7 +23,7 @@ func TestLoadsOfClustersThatThereAre(t *testing.T) {
 	content, err := folder.Join("", []*folder.File{folder.Parse("a.yaml", []byte(text))})
 	xdstest.NoError(t, err)
 	p := quietPlane(Options{})
-	_, err = p.reload.publisher.Publish(t.Context(), content)
+	_, err = p.publisher.Publish(t.Context(), content)
 	xdstest.NoError(t, err)
 	t.Cleanup(p.loads.Close)
 	stream, err := loadpb.NewLoadReportingServiceClient(cmdtest.Dial(t, cmdtest.Serve(t, func(s *grpc.Server) { p.loads.Register(s) }))).StreamLoadStats(testutils.Context(t))

@@ -11,163 +11,121 @@ import (
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
-	"github.com/dynxds/dynxds/mesh/internal/metrics"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// reloader updates the store from the documents. It is for one goroutine.
-type reloader struct {
-	opts      *Options
-	publisher *publish.Publisher
-	// rejected is what clients reject of what was published all the same, as Options.Permissive says.
-	rejected error
-	metrics  *metrics.Plane
-	state    *planestate.Keeper
-	absence  *absence
-	log      *slog.Logger
-	// published is the last published content, or nil.
-	published *folder.Content
-	// content and readErr are the last result of reading.
-	content *folder.Content
-	readErr error
-	// err is the error of reading or publishing it.
-	err error
-	// withheld is what is not published yet of the content, or nil.
-	withheld *withheld
-	// faults are those of the last content, and reports those of the last published one, which were logged.
-	faults  map[string]bool
-	reports map[meshroute.Report]bool
-	// onFirst is called after the first publication if that is after the start; otherwise it is nil, and so it is afterwards.
-	onFirst func()
-}
-
 // load reads the documents and, if they changed and are valid, publishes them. It logs the outcome unless that is the same as
 // last time. The error is why nothing is published at all. The context bounds the wait for clients.
-func (r *reloader) load(ctx context.Context) error {
+func (p *plane) load(ctx context.Context) error {
 	began := time.Now()
-	content, err := r.opts.Documents.Read(ctx)
-	if content != r.content || err != r.readErr || r.withheld != nil && !began.Before(r.withheld.due) {
-		r.take(ctx, content, err, began)
+	content, err := p.opts.Documents.Read(ctx)
+	if content != p.content || err != p.readErr || p.withheld != nil && !began.Before(p.withheld.due) {
+		p.take(ctx, content, err, began)
 	}
-	if r.published == nil {
-		return r.err
+	if p.published == nil {
+		return p.err
 	}
 	return nil
 }
 
 // take publishes what was read, or notes why not.
-func (r *reloader) take(ctx context.Context, content *folder.Content, err error, began time.Time) {
-	r.metrics.Seen()
-	wasFaulty := r.err != nil
-	r.content, r.readErr = content, err
-	if err == nil {
-		err = r.check(content)
+func (p *plane) take(ctx context.Context, content *folder.Content, err error, began time.Time) {
+	p.metrics.Seen()
+	before := p.err
+	p.content, p.readErr = content, err
+	if err == nil && content.Documents() == 0 && p.published.Documents() > 0 && !content.Separate {
+		// It is more likely that a mount failed or a deployment is incomplete than that nothing should be served. Objects of an API server
+		// are not half written, and not yet to be mounted: there may be none.
+		err = fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, restart the server", p.opts.Place, p.opts.Dir)
 	}
 	var summary publish.Summary
 	if err != nil {
-		r.withheld = nil
+		p.withheld = nil
 	} else {
-		content = r.decide(content, began)
-		summary, err = r.publisher.Publish(ctx, content)
+		content = p.decide(content, began)
+		summary, err = p.publisher.Publish(ctx, content)
 	}
-	isNew := err == nil && (r.withheld == nil || summary.Changed+summary.Removed > 0)
-	if err != nil && r.withheld != nil && !wasFaulty {
+	switch {
+	case err != nil && p.withheld != nil && before == nil:
 		err = nil // what stays may conflict with what is new, which waits then
+	case err == nil && before != nil:
+		p.log.Info("the " + p.opts.Place + " is valid again")
+		fallthrough
+	case err == nil:
+		if p.withheld == nil || summary.Changed+summary.Removed > 0 {
+			p.publishes(content, &summary, began)
+		}
 	}
-	r.err = err
-	if err != nil {
-		r.note(err)
-		if r.published != nil || r.onFirst != nil {
-			r.refuse(err)
+	if p.err = err; err != nil {
+		p.note(err)
+		if p.published != nil || p.onFirst != nil {
+			p.refuse(err)
 		}
 		return
 	}
-	r.faults = nil
-	if wasFaulty {
-		r.log.Info("the " + r.opts.Place + " is valid again")
+	p.faults = nil
+	p.note(p.rejected)
+	if p.onFirst != nil {
+		p.onFirst()
+		p.onFirst = nil
 	}
-	if isNew {
-		r.metrics.Published(time.Since(began))
-		r.publishes(content, &summary, began)
-	}
-	r.note(r.rejected)
-	if r.onFirst != nil {
-		r.onFirst()
-		r.onFirst = nil
-	}
-}
-
-// publishes notes and logs what was published.
-func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
-	r.published, r.rejected = content, publish.ErrorsIn(summary.Rejected)
-	r.absence.published.Store(&dialable{content, r.publisher.Mesh()})
-	reports := slices.Clone(summary.Reports)
-	if content.Files == 0 && !content.Separate {
-		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", r.opts.Place, 1)})
-	}
-	r.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary, reports) })
-	r.logPublished(content, summary, time.Since(began))
-	r.logReports(slices.Concat(reports, summary.Rejected))
-	if r.opts.OnLeftOut != nil {
-		r.opts.OnLeftOut(slices.DeleteFunc(slices.Clone(summary.Reports), func(report meshroute.Report) bool { return !report.LeftOut }))
-	}
-}
-
-// check returns why a valid content is not to be published: that of a folder that lost all its documents. It is more likely that a
-// mount failed or a deployment is incomplete than that nothing should be served. Objects of an API server are not half written, and
-// not yet to be mounted: there may be none.
-func (r *reloader) check(content *folder.Content) error {
-	if content.Documents() == 0 && r.published.Documents() > 0 && !content.Separate {
-		return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, restart the server", r.opts.Place, r.opts.Dir)
-	}
-	return nil
 }
 
 // nothingToRead is the warning about a folder that may be the wrong one.
 const nothingToRead = "the folder has no .yaml, .yml or .json file"
 
-// logPublished logs what was published. Objects of an API server, with authors of their own, change all the time: only their first
+// publishes notes and logs what was published. Objects of an API server, with authors of their own, change all the time: only their first
 // publication is logged.
-func (r *reloader) logPublished(content *folder.Content, summary *publish.Summary, took time.Duration) {
+func (p *plane) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
+	p.metrics.Published(time.Since(began))
 	level := slog.LevelInfo
-	if content.Separate && r.reports != nil {
+	if content.Separate && p.published != nil {
 		level = slog.LevelDebug
 	}
-	r.log.Log(context.Background(), level, "published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
+	p.published, p.rejected = content, publish.ErrorsIn(summary.Rejected)
+	p.absence.published.Store(&dialable{content, p.publisher.Mesh()})
+	reports := slices.Clone(summary.Reports)
+	if content.Files == 0 && !content.Separate {
+		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", p.opts.Place, 1)})
+	}
+	p.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary, reports) })
+	p.log.Log(context.Background(), level, "published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
 		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
-		"took", took.Round(time.Microsecond))
+		"took", time.Since(began).Round(time.Microsecond))
 	if summary.Late > 0 {
-		r.log.Warn("clients did not apply new constraints in time; until they do, they may get the routes of other clients",
+		p.log.Warn("clients did not apply new constraints in time; until they do, they may get the routes of other clients",
 			"clients", summary.Late)
+	}
+	var lines []line
+	for _, r := range slices.Concat(reports, summary.Rejected) {
+		lines = append(lines, line{levels[r.Severity], "report", "about", r.String()})
+	}
+	p.reports = p.say(p.reports, lines)
+	if p.opts.OnLeftOut != nil {
+		p.opts.OnLeftOut(slices.DeleteFunc(slices.Clone(summary.Reports), func(report meshroute.Report) bool { return !report.LeftOut }))
 	}
 }
 
 // refuse logs each new error of documents that are not published.
-func (r *reloader) refuse(err error) {
-	refused := "the " + r.opts.Place + " has errors; clients keep the last good state"
-	if r.published == nil {
-		refused = "the " + r.opts.Place + " has errors; not ready until it is valid"
+func (p *plane) refuse(err error) {
+	message := "the " + p.opts.Place + " has errors; clients keep the last good state"
+	if p.published == nil {
+		message = "the " + p.opts.Place + " has errors; not ready until it is valid"
 	}
-	now := make(map[string]bool)
-	log := func(key string, args ...any) {
-		if now[key] = true; !r.faults[key] {
-			r.log.Error(refused, args...)
+	var lines []line
+	if several, ok := errors.AsType[*document.Faults](err); ok {
+		for _, fault := range several.List {
+			lines = append(lines, line{slog.LevelError, message, "error", fault.String()})
 		}
-	}
-	var faults *document.Faults
-	if errors.As(err, &faults) {
-		for _, fault := range faults.List {
-			log(fault.String(), "error", fault.String())
-		}
-		if faults.Omitted > 0 {
-			log("omitted", "omitted", faults.Omitted)
+		if several.Omitted > 0 {
+			lines = append(lines, line{slog.LevelError, message, "omitted", several.Omitted})
 		}
 	} else {
-		log(err.Error(), "error", err)
+		lines = append(lines, line{slog.LevelError, message, "error", err.Error()})
 	}
-	r.faults = now
+	p.faults = p.say(p.faults, lines)
 }
 
 // levels are the log levels of reports.
@@ -175,23 +133,30 @@ var levels = map[meshroute.Severity]slog.Level{
 	meshroute.Note: slog.LevelInfo, meshroute.Warning: slog.LevelWarn, meshroute.Error: slog.LevelError,
 }
 
-// logReports logs new reports.
-func (r *reloader) logReports(reports []meshroute.Report) {
-	now := make(map[meshroute.Report]bool, len(reports))
-	for _, report := range reports {
-		if !r.reports[report] && !now[report] {
-			r.log.Log(context.Background(), levels[report.Severity], "report", "about", report.String())
+// line is a line of the log.
+type line struct {
+	level        slog.Level
+	message, key string
+	value        any
+}
+
+// say logs the lines that were not logged before, each once, and returns all of them.
+func (p *plane) say(before map[line]bool, lines []line) map[line]bool {
+	now := make(map[line]bool, len(lines))
+	for _, l := range lines {
+		if !before[l] && !now[l] {
+			p.log.Log(context.Background(), l.level, l.message, l.key, l.value)
 		}
-		now[report] = true
+		now[l] = true
 	}
-	r.reports = now
+	return now
 }
 
 // run loads the documents whenever they may have changed, or on a signal, until the context ends.
-func (r *reloader) run(ctx context.Context) {
+func (p *plane) run(ctx context.Context) {
 	for {
-		next := r.opts.Documents.Again()
-		if w := r.withheld; w != nil && (next.IsZero() || w.due.Before(next)) {
+		next := p.opts.Documents.Again()
+		if w := p.withheld; w != nil && (next.IsZero() || w.due.Before(next)) {
 			next = w.due
 		}
 		var due <-chan time.Time
@@ -201,10 +166,10 @@ func (r *reloader) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.opts.Documents.Changed():
-		case <-r.opts.Reload:
+		case <-p.opts.Documents.Changed():
+		case <-p.opts.Reload:
 		case <-due:
 		}
-		_ = r.load(ctx) // which logs errors
+		_ = p.load(ctx) // which logs errors
 	}
 }

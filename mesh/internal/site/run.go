@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/mesh/internal/exit"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/internal/publish"
@@ -80,12 +80,6 @@ type Options struct {
 // errors do not end it. A store that is faulty then, or does not answer, others may correct: the server is not ready until
 // the store is valid, and says why.
 func Run(ctx context.Context, opts Options) error {
-	if opts.Poll < 0 {
-		return exit.Usagef("--poll is negative")
-	}
-	if opts.RemovalDelay < 0 {
-		return exit.Usagef("--removal-delay is negative")
-	}
 	if opts.Serve.Log == nil {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
@@ -98,14 +92,14 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	plane := newPlane(opts)
-	state := plane.reload.state
+	state := plane.state
 	plane.metrics.AddSource(state.State)
 	opts.Serve.Metrics, opts.Serve.Configuration, opts.Serve.Loads = plane.metrics, state.State, plane.recentLoads
 	server, err := serve.New(services{plane.ads, plane.loads}, opts.Serve)
 	if err != nil {
 		return err
 	}
-	faulty := plane.reload.load(ctx)
+	faulty := plane.load(ctx)
 	if faulty != nil && opts.Store == nil {
 		server.Close()
 		return faulty
@@ -133,13 +127,13 @@ func Run(ctx context.Context, opts Options) error {
 	if faulty == nil {
 		ready()
 	} else {
-		plane.reload.onFirst = ready
+		plane.onFirst = ready
 		opts.Serve.Log.Warn("not ready: there is nothing to serve yet", "address", server.Addr().String(), opts.Place, opts.Dir, "error", faulty)
 	}
 
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
-	reloading.Go(func() { plane.reload.run(ctx) })
+	reloading.Go(func() { plane.run(ctx) })
 	reloading.Go(func() { plane.reauthorize(ctx) })
 	if of, ok := opts.Documents.(*store.Source); ok {
 		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
@@ -154,12 +148,30 @@ func Run(ctx context.Context, opts Options) error {
 // plane is a control plane that does not listen.
 type plane struct {
 	opts    Options
+	log     *slog.Logger
 	store   *controlplane.Store
 	ads     *controlplane.Server
-	reload  *reloader
 	metrics *metrics.Plane
 	// loads is what clients report of services with loadReporting.
-	loads *controlplane.LoadReports
+	loads     *controlplane.LoadReports
+	publisher *publish.Publisher
+	state     *planestate.Keeper
+	absence   *absence
+
+	// The following is for the goroutine that reads the documents. published is the last published content, or nil, and rejected what
+	// clients reject of it all the same, as Options.Permissive says.
+	published *folder.Content
+	rejected  error
+	// content and readErr are the last result of reading, and err is the error of reading or publishing it.
+	content *folder.Content
+	readErr error
+	err     error
+	// withheld is what is not published yet of the content, or nil.
+	withheld *withheld
+	// faults are the lines of the log on the last content, and reports those on the last published one.
+	faults, reports map[line]bool
+	// onFirst is called after the first publication if that is after the start; otherwise it is nil, and so it is afterwards.
+	onFirst func()
 }
 
 // services are ADS and LRS.
@@ -197,15 +209,15 @@ func (p *plane) hasCluster(name string) bool {
 
 // newPlane needs the Serve.Log of the options, and their Documents.
 func newPlane(opts Options) *plane {
-	p := &plane{opts: opts, store: controlplane.NewStore(), metrics: metrics.New()}
+	p := &plane{
+		opts: opts, log: opts.Serve.Log, store: controlplane.NewStore(), metrics: metrics.New(),
+		state: planestate.NewKeeper(opts.Place, opts.Dir, opts.Documents.GoneSince), absence: newAbsence(),
+	}
 	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{
 		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Known: p.hasCluster,
 	})
 	p.metrics.AddLoads(p.knownLoads)
-	p.reload = &reloader{
-		opts: &p.opts, state: planestate.NewKeeper(opts.Place, opts.Dir, opts.Documents.GoneSince), metrics: p.metrics, absence: newAbsence(), log: opts.Serve.Log,
-	}
-	publisher := publish.New(p.store, publish.Options{
+	p.publisher = publish.New(p.store, publish.Options{
 		Authority: opts.Authority, NoSources: opts.NoSources, Check: check, Permissive: opts.Permissive,
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
@@ -217,16 +229,15 @@ func newPlane(opts Options) *plane {
 		Identify:         opts.Identify,
 		Access:           opts.access,
 		Authorize:        opts.Authorize,
-		NodeConstraints:  publisher.NodeConstraints,
+		NodeConstraints:  p.publisher.NodeConstraints,
 		BindLocators:     opts.BindLocators,
 		NotFoundErrors:   true,
-		Absence:          p.reload.absence.text,
+		Absence:          p.absence.text,
 		WrapResources:    true,
 		RemovalDelay:     cmp.Or(opts.RemovalDelay, -1), // zero means the default there
 		OnNACK:           p.reject,
 		OnACK:            p.metrics.ACKed,
 	})
-	p.reload.publisher = publisher
 	return p
 }
 
@@ -245,7 +256,7 @@ func (p *plane) reauthorize(ctx context.Context) {
 // reject logs and counts a NACK.
 func (p *plane) reject(r controlplane.Rejection) {
 	p.metrics.NACKed(r)
-	serve.LogRejection(p.opts.Serve.Log, r)
+	serve.LogRejection(p.log, r)
 	if p.opts.OnNACK != nil {
 		p.opts.OnNACK(p.ads)
 	}

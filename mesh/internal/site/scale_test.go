@@ -219,7 +219,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	for b.Loop() {
-		xdstest.NoError(b, quietPlane(Options{Dir: dir}).reload.load(b.Context()))
+		xdstest.NoError(b, quietPlane(Options{Dir: dir}).load(b.Context()))
 	}
 }
 
@@ -228,9 +228,9 @@ func BenchmarkReloadOfNothing(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	p := quietPlane(Options{Dir: dir})
-	xdstest.NoError(b, p.reload.load(b.Context()))
+	xdstest.NoError(b, p.load(b.Context()))
 	for b.Loop() {
-		xdstest.NoError(b, p.reload.load(b.Context()))
+		xdstest.NoError(b, p.load(b.Context()))
 	}
 }
 
@@ -246,7 +246,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	full.write(b, dir)
 	empty := heap()
 	p := quietPlane(Options{Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay})
-	xdstest.NoError(b, p.reload.load(b.Context()))
+	xdstest.NoError(b, p.load(b.Context()))
 	before := heap()
 	began := time.Now()
 	c := newCrowd(b, p, full, join)
@@ -258,7 +258,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	for b.Loop() {
 		had := c.received.Load()
 		full.writePolicy(b, dir, full.services+7, versions[round%2])
-		xdstest.NoError(b, p.reload.load(b.Context()))
+		xdstest.NoError(b, p.load(b.Context()))
 		c.wait(b, had+perClient)
 		round++
 	}

@@ -90,14 +90,14 @@ func beginScript(t testing.TB) (step func(string) string) {
 		return a
 	}}))
 	var p *plane
-	var published atomic.Pointer[folder.Content] // withheld documents are published at a time of the reloader's own
-	opts.OnLeftOut = func([]meshroute.Report) { published.Store(p.reload.published) }
+	var published atomic.Pointer[folder.Content] // withheld documents are published at a time of the plane's own
+	opts.OnLeftOut = func([]meshroute.Report) { published.Store(p.published) }
 	start := func() {
 		p = newPlane(opts)
-		p.reload.onFirst = func() {}
+		p.onFirst = func() {}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { p.reload.run(ctx) })
+		running.Go(func() { p.run(ctx) })
 		t.Cleanup(func() {
 			stop()
 			running.Wait()
@@ -162,7 +162,7 @@ func beginScript(t testing.TB) (step func(string) string) {
 			}
 			return strings.Join(slices.Sorted(slices.Values(list)), " ")
 		case "state":
-			s := p.reload.state.State()
+			s := p.state.State()
 			text := strings.Join(s.Text(true), "; ")
 			if s.Published != nil {
 				text += fmt.Sprintf(" [version %d, %d services, reports %q]", s.Published.Version, s.Published.Services, s.Published.Reports)

@@ -14,11 +14,11 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// note keeps what the newest documents are: waiting, as r.withheld has it, faulty, or neither.
-func (r *reloader) note(err error) {
-	r.state.Set(func(s *planestate.State) {
-		s.Permissive, s.Waiting, s.WaitingUntil = r.opts.Permissive, "", nil
-		if w := r.withheld; w != nil {
+// note keeps what the newest documents are: waiting, as p.withheld has it, faulty, or neither.
+func (p *plane) note(err error) {
+	p.state.Set(func(s *planestate.State) {
+		s.Permissive, s.Waiting, s.WaitingUntil = p.opts.Permissive, "", nil
+		if w := p.withheld; w != nil {
 			until := w.due
 			s.Waiting = fmt.Sprintf("the change withdraws %s (%s), more than a third of all",
 				faults.Count(len(w.Services), "service"), faults.Shorten(strings.Join(w.Services, ", "), maxNamed))

@@ -27,19 +27,9 @@ type Withdrawal struct {
 func Withdrawn(before, after *folder.Content) Withdrawal {
 	old, now := reachableIn(before), reachableIn(after)
 	w := Withdrawal{Of: len(old), Left: len(now)}
-	if slices.Equal(old, now) {
-		return w // which costs least, and is most frequent
+	if !slices.Equal(old, now) {
+		w.Services = slices.Sorted(slices.Values(lacking(now, old, func(name string) string { return name })))
 	}
-	there := make(map[string]bool, len(now))
-	for _, name := range now {
-		there[name] = true
-	}
-	for _, name := range old {
-		if !there[name] {
-			w.Services = append(w.Services, name)
-		}
-	}
-	slices.Sort(w.Services)
 	return w
 }
 
@@ -94,39 +84,39 @@ func keepRemoved(published, desired *folder.Content, withdrawn []string) *folder
 		_, is := slices.BinarySearch(withdrawn, s.Name)
 		return is
 	})
-	next.Services = union(next.Services, published.Services, func(s *meshroute.Service) string { return s.Name })
-	next.Policies = union(desired.Policies, published.Policies, func(p *meshroute.Policy) string { return p.Name })
-	next.Resources = union(desired.Resources, published.Resources, (*folder.Resource).Key)
+	next.Services = append(next.Services, lacking(next.Services, published.Services, func(s *meshroute.Service) string { return s.Name })...)
+	next.Policies = slices.Concat(desired.Policies, lacking(desired.Policies, published.Policies, func(p *meshroute.Policy) string { return p.Name }))
+	next.Resources = slices.Concat(desired.Resources, lacking(desired.Resources, published.Resources, (*folder.Resource).Key))
 	return &next
 }
 
-// union returns the documents of a list, and those of another whose keys the list does not have.
-func union[T any](list, others []T, key func(T) string) []T {
+// lacking returns those of others whose keys a list does not have.
+func lacking[T any](list, others []T, key func(T) string) []T {
 	there := make(map[string]bool, len(list))
-	for _, document := range list {
-		there[key(document)] = true
+	for _, one := range list {
+		there[key(one)] = true
 	}
-	return slices.Concat(list, slices.DeleteFunc(slices.Clone(others), func(document T) bool { return there[key(document)] }))
+	return slices.DeleteFunc(slices.Clone(others), func(one T) bool { return there[key(one)] })
 }
 
 // decide returns what to publish of valid documents, and notes and logs what is withheld of them.
-func (r *reloader) decide(desired *folder.Content, now time.Time) *folder.Content {
-	w, before, due := Withdrawn(r.published, desired), r.withheld, now.Add(r.opts.WithdrawalDelay)
+func (p *plane) decide(desired *folder.Content, now time.Time) *folder.Content {
+	w, before, due := Withdrawn(p.published, desired), p.withheld, now.Add(p.opts.WithdrawalDelay)
 	if before != nil {
 		due = before.due
 	}
-	r.withheld = nil
+	p.withheld = nil
 	switch {
 	case w.IsLarge() && now.Before(due):
-		if r.withheld = (&withheld{w, due}); before == nil {
-			r.log.Warn("the "+r.opts.Place+" withdraws more than a third of the services; they stay for now, as the change may be incomplete",
-				"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.opts.WithdrawalDelay)
+		if p.withheld = (&withheld{w, due}); before == nil {
+			p.log.Warn("the "+p.opts.Place+" withdraws more than a third of the services; they stay for now, as the change may be incomplete",
+				"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", p.opts.WithdrawalDelay)
 		}
-		return keepRemoved(r.published, desired, w.Services)
+		return keepRemoved(p.published, desired, w.Services)
 	case before != nil && w.IsLarge():
-		r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
+		p.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of)
 	case before != nil:
-		r.log.Info("the withdrawal that waited was replaced")
+		p.log.Info("the withdrawal that waited was replaced")
 	}
 	return desired
 }
