@@ -80,9 +80,6 @@ func (o Options) config() (config clientv3.Config, prefix string, err error) {
 		}
 		config.Endpoints = append(config.Endpoints, protocol+host)
 	}
-	if o.Timeout < 0 {
-		return config, "", errors.New("--store-timeout is negative")
-	}
 	if secure {
 		if config.TLS, err = tlsfiles.Client("--store-", o.CA, o.Cert, o.Key); err != nil {
 			return config, "", err

@@ -37,7 +37,6 @@ func TestOptions(t *testing.T) {
 		{Options{URL: "etcd://a/mesh"}, nil, "", `"a" is not HOST:PORT`},
 		{Options{URL: "etcd://a:1,/mesh"}, nil, "", `"" is not HOST:PORT`},
 		{Options{URL: "etcd://u:p@a:1/mesh"}, nil, "", "use --store-user"},
-		{Options{URL: "etcd://a:1", Timeout: -1}, nil, "", "--store-timeout is negative"},
 		{Options{URL: "etcd://a:1", Cert: password}, nil, "", "--store-cert and --store-key need each other"},
 		{Options{URL: "etcd://a:1", Cert: password, Key: password}, nil, "", "--store-cert, --store-key: "},
 		{Options{URL: "etcd://a:1", CA: password}, nil, "", "no PEM certificate in it"},

@@ -38,25 +38,18 @@ type Source struct {
 	stop     context.CancelFunc
 	watching sync.WaitGroup
 
-	// head is that of the last reading, zero before the first one, and files are what it found.
-	head  head
-	files map[string]*file
-	// content and err are the last result of Read, stale if files have changed since.
+	// snapshot is what the last reading found, with the revision zero before there was one, and files are its documents.
+	snapshot *Snapshot
+	files    map[string]*folder.File
+	// content and err are the last result of Read.
 	content *folder.Content
 	err     error
-	stale   bool
 	gone    atomic.Pointer[time.Time]
-}
-
-// file is a key below docs as it was read.
-type file struct {
-	text   string
-	parsed *folder.File // nil for a key that is no document
 }
 
 // Follow watches the documents until Close. If etcd does not answer, Read has the error until it does.
 func Follow(s *Store, log *slog.Logger) *Source {
-	f := &Source{store: s, log: log, changed: make(chan struct{}, 1), files: map[string]*file{}}
+	f := &Source{store: s, log: log, changed: make(chan struct{}, 1), snapshot: &Snapshot{}}
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	f.watching.Go(func() { f.watch(ctx) })
@@ -87,26 +80,51 @@ func (f *Source) GoneSince() time.Time {
 // Read returns the content of the documents; the same pointers if nothing has changed. A store without documents is
 // an error: nobody means to serve nothing, and a prefix may be wrong, or not written yet.
 func (f *Source) Read(ctx context.Context) (*folder.Content, error) {
-	f.note(ctx, f.update(ctx))
-	if f.stale {
-		f.stale = false
-		f.content, f.err = f.join()
+	before := f.snapshot
+	if f.gone.Load() != nil {
+		before = &Snapshot{} // etcd may have been restored from a backup
+	}
+	after, err := f.store.since(ctx, before)
+	f.note(ctx, err)
+	if err == nil && after != f.snapshot {
+		f.take(after)
 	}
 	return f.content, f.err
 }
 
-func (f *Source) join() (*folder.Content, error) {
-	var files []*folder.File
-	for _, name := range slices.Sorted(maps.Keys(f.files)) {
-		if parsed := f.files[name].parsed; parsed != nil {
-			files = append(files, parsed)
+// take takes in a snapshot. Files with the same text are the same.
+func (f *Source) take(next *Snapshot) {
+	before := f.snapshot
+	if before.head.revision > 0 && !next.head.continues(before.head) {
+		f.log.Warn("etcd was restored from a backup; all documents were read", "revision", next.head.revision, "had", before.head.revision)
+	}
+	for name := range next.others {
+		if !before.others[name] {
+			f.log.Warn("ignoring a key of the store that is not a document: names of documents end in .yaml, .yml or .json",
+				"key", faults.Shorten(f.store.docs()+name, maxKey))
 		}
 	}
-	content, err := folder.Join(f.store.Dir(), files)
-	if err == nil && content.Documents() == 0 {
-		return nil, fmt.Errorf("the store %s has no documents; \"dynxds apply\" writes some", f.store.Dir())
+	files := make(map[string]*folder.File, len(next.Documents))
+	changed := before.head.revision == 0 || len(next.Documents) != len(f.files)
+	for name, text := range next.Documents {
+		if old := f.files[name]; old != nil && before.Documents[name] == text {
+			files[name] = old
+			continue
+		}
+		files[name] = folder.Parse(f.store.Dir()+"/"+name, []byte(text))
+		changed = true
 	}
-	return content, err
+	if f.snapshot, f.files = next, files; !changed {
+		return
+	}
+	var list []*folder.File
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		list = append(list, files[name])
+	}
+	f.content, f.err = folder.Join(f.store.Dir(), list)
+	if f.err == nil && f.content.Documents() == 0 {
+		f.content, f.err = nil, fmt.Errorf("the store %s has no documents; \"dynxds apply\" writes some", f.store.Dir())
+	}
 }
 
 // note notes whether etcd answers, by the error of a reading.
@@ -121,81 +139,11 @@ func (f *Source) note(ctx context.Context, err error) {
 		now := time.Now()
 		f.gone.Store(&now)
 		served := "serving the last known documents"
-		if f.head.revision == 0 {
+		if f.snapshot.head.revision == 0 {
 			served, f.err = "there is nothing to serve yet", err
 		}
-		f.log.Error("the store does not answer; "+served, "revision", f.head.revision, "error", err)
+		f.log.Error("the store does not answer; "+served, "revision", f.snapshot.head.revision, "error", err)
 	}
-}
-
-// update takes in what has changed since the last reading, or all documents, if some were deleted, or if etcd may have been
-// restored from a backup.
-func (f *Source) update(ctx context.Context) error {
-	if now, err := f.store.head(ctx); err != nil || now == f.head {
-		return err
-	}
-	after := f.head.revision
-	if f.gone.Load() != nil {
-		after = 0
-	}
-	response, err := f.store.changes(ctx, after)
-	if err == nil && after > 0 && !f.completes(response) {
-		after = 0
-		response, err = f.store.changes(ctx, after)
-	}
-	if err != nil {
-		return err
-	}
-	now := headOf(response.Header)
-	if f.head.revision == 0 {
-		f.stale = true
-	} else if !now.continues(f.head) {
-		f.log.Warn("etcd was restored from a backup; all documents were read", "revision", now.revision, "had", f.head.revision)
-	}
-	f.take(response, after == 0)
-	f.head = now
-	return nil
-}
-
-// completes reports whether the files, with what has changed since they were read, are what the store has.
-func (f *Source) completes(changes *clientv3.GetResponse) bool {
-	files := len(f.files)
-	for _, kv := range changes.Kvs {
-		if name, _ := f.store.name(kv.Key); f.files[name] == nil {
-			files++
-		}
-	}
-	return headOf(changes.Header).continues(f.head) && files == int(changes.Count)
-}
-
-// take takes in the keys of a response, which has all or only those that have changed. Files with the same text are the same.
-func (f *Source) take(response *clientv3.GetResponse, all bool) {
-	now := f.files
-	if all {
-		now = make(map[string]*file, len(response.Kvs))
-	}
-	for _, kv := range response.Kvs {
-		name, isDocument := f.store.name(kv.Key)
-		switch old := f.files[name]; {
-		case old != nil && old.text == string(kv.Value):
-			now[name] = old
-			continue
-		case old == nil && !isDocument:
-			f.log.Warn("ignoring a key of the store that is not a document: names of documents end in .yaml, .yml or .json",
-				"key", faults.Shorten(string(kv.Key), maxKey))
-		}
-		now[name] = &file{text: string(kv.Value)}
-		if isDocument {
-			now[name].parsed = folder.Parse(f.store.Dir()+"/"+name, kv.Value)
-			f.stale = true
-		}
-	}
-	if all {
-		for name, old := range f.files {
-			f.stale = f.stale || now[name] == nil && old.parsed != nil
-		}
-	}
-	f.files = now
 }
 
 // watch asks for a reading whenever a document may have changed, until the context ends. What it misses, as while a member

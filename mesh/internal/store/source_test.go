@@ -1,7 +1,6 @@
 package store
 
 import (
-	"log/slog"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -13,7 +12,7 @@ import (
 
 // What has changed is taken in only if that makes the files what the store has: after a deletion, or from another etcd, it
 // would be a mixture.
-func TestCompletes(t *testing.T) {
+func TestChangesAreWhole(t *testing.T) {
 	t.Parallel()
 	s, err := Open(Options{URL: "etcd://localhost:1/mesh"})
 	xdstest.NoError(t, err)
@@ -37,14 +36,14 @@ func TestCompletes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &Source{store: s, log: slog.New(slog.DiscardHandler), head: before, files: map[string]*file{"a.yaml": {}, "b.yaml": {}}}
+			had := &Snapshot{Documents: map[string]string{"a.yaml": "", "b.yaml": ""}, head: before}
 			response := &clientv3.GetResponse{Count: test.count, Header: &etcdserverpb.ResponseHeader{
 				Revision: test.now.revision, ClusterId: test.now.cluster, RaftTerm: test.now.term,
 			}}
 			for _, name := range test.changed {
 				response.Kvs = append(response.Kvs, &mvccpb.KeyValue{Key: []byte(s.docs() + name)})
 			}
-			if got := f.completes(response); got != test.want {
+			if _, got := s.with(had, response); got != test.want {
 				t.Errorf("the changes complete the files: %t, want %t", got, test.want)
 			}
 		})

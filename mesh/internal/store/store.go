@@ -153,20 +153,6 @@ func (h head) continues(before head) bool {
 	return h.cluster == before.cluster && h.term >= before.term && h.revision >= before.revision
 }
 
-// head returns the present one. It costs etcd nothing, however many documents there are.
-func (s *Store) head(ctx context.Context) (head, error) {
-	response, err := s.get(ctx, s.docs(), clientv3.WithCountOnly())
-	if err != nil {
-		return head{}, err
-	}
-	return headOf(response.Header), nil
-}
-
-// changes returns the documents that were changed after a revision, zero for all documents, and how many there are.
-func (s *Store) changes(ctx context.Context, after int64) (*clientv3.GetResponse, error) {
-	return s.get(ctx, s.docs(), clientv3.WithPrefix(), clientv3.WithMinModRev(after+1))
-}
-
 // fault says what could not be done with the store.
 func (s *Store) fault(do string, err error) error {
 	switch {

@@ -18,26 +18,48 @@ import (
 type Snapshot struct {
 	// Documents are the texts of document files, by name, as in a folder.
 	Documents map[string]string
-	revision  int64
-	// others counts the keys below docs that are no documents.
-	others int
+	// others are the names of the keys below docs that are no documents.
+	others map[string]bool
+	head   head
 }
 
 // Load returns the present documents.
-func (s *Store) Load(ctx context.Context) (*Snapshot, error) {
-	response, err := s.changes(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	snapshot := &Snapshot{Documents: make(map[string]string, len(response.Kvs)), revision: response.Header.Revision}
-	for _, kv := range response.Kvs {
-		if name, ok := s.name(kv.Key); ok {
-			snapshot.Documents[name] = string(kv.Value)
-		} else {
-			snapshot.others++
+func (s *Store) Load(ctx context.Context) (*Snapshot, error) { return s.since(ctx, &Snapshot{}) }
+
+// since returns the present documents: before itself if nothing has changed since. It asks only for what has changed, or for all documents,
+// if some were deleted, or if etcd was restored from a backup.
+func (s *Store) since(ctx context.Context, before *Snapshot) (*Snapshot, error) {
+	if before.head.revision > 0 {
+		// This costs etcd nothing, however many documents there are.
+		response, err := s.get(ctx, s.docs(), clientv3.WithCountOnly())
+		if err != nil || headOf(response.Header) == before.head {
+			return before, err
 		}
 	}
-	return snapshot, nil
+	response, err := s.get(ctx, s.docs(), clientv3.WithPrefix(), clientv3.WithMinModRev(before.head.revision+1))
+	if err != nil {
+		return before, err
+	}
+	after, whole := s.with(before, response)
+	if before.head.revision > 0 && !whole {
+		return s.Load(ctx)
+	}
+	return after, nil
+}
+
+// with returns a snapshot with what has changed since, and whether that is what the store has.
+func (s *Store) with(before *Snapshot, changes *clientv3.GetResponse) (after *Snapshot, whole bool) {
+	after = &Snapshot{Documents: make(map[string]string, changes.Count), others: map[string]bool{}, head: headOf(changes.Header)}
+	maps.Copy(after.Documents, before.Documents)
+	maps.Copy(after.others, before.others)
+	for _, kv := range changes.Kvs {
+		if name, ok := s.name(kv.Key); ok {
+			after.Documents[name] = string(kv.Value)
+		} else {
+			after.others[name] = true
+		}
+	}
+	return after, after.head.continues(before.head) && len(after.Documents)+len(after.others) == int(changes.Count)
 }
 
 // Edit is the change of one document.
@@ -106,7 +128,7 @@ func (s *Store) Commit(ctx context.Context, from *Snapshot, edits []Edit) (ok bo
 	if err != nil {
 		return false, s.fault("write to", err)
 	}
-	want := len(from.Documents) + from.others
+	want := len(from.Documents) + len(from.others)
 	var writes []clientv3.Op
 	for _, e := range edits {
 		switch {
@@ -121,7 +143,7 @@ func (s *Store) Commit(ctx context.Context, from *Snapshot, edits []Edit) (ok bo
 		}
 	}
 	// The condition sees what was created or changed. It does not see what was deleted, which the count shows.
-	unchanged := clientv3.Compare(clientv3.ModRevision(s.docs()).WithPrefix(), "<", from.revision+1)
+	unchanged := clientv3.Compare(clientv3.ModRevision(s.docs()).WithPrefix(), "<", from.head.revision+1)
 	count := clientv3.OpGet(s.docs(), clientv3.WithPrefix(), clientv3.WithCountOnly())
 	ctx, cancel := s.timeout(ctx)
 	defer cancel()
