@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
@@ -16,34 +18,21 @@ import (
 //
 // A file that is being written counts with the text that it had before: see settle.go.
 type Reader struct {
-	dir   string
-	files map[string]*read
-	// unsettled are the changes that do not count yet, by the names of files.
-	unsettled map[string]*change
-	// looked says that this is not the first look, and place is where the last one without an error found the files. swapped
-	// says that this look finds them elsewhere, and began is when it began.
-	looked  bool
-	place   place
-	swapped bool
-	began   time.Time
-	// content and err are the last result.
+	dir string
+	// place is where the last look without an error found the files, zero before there was one.
+	place place
+	files map[string]*file
+	// stale says that a text has changed since content and err were made. unread is why the last look found nothing.
+	stale   bool
 	content *Content
 	err     error
+	unread  error
 	now     func() time.Time
-}
-
-// read is a file as it was read.
-type read struct {
-	*File
-	state
-	data []byte
-	// at is the time at which data was read.
-	at time.Time
 }
 
 // New returns a reader of a folder. It does not read it yet.
 func New(dir string) *Reader {
-	return &Reader{dir: dir, files: map[string]*read{}, unsettled: map[string]*change{}, now: time.Now}
+	return &Reader{dir: dir, files: map[string]*file{}, stale: true, now: time.Now}
 }
 
 // Read returns the present content of the folder. If nothing changed since the last call, content and
@@ -52,154 +41,199 @@ func New(dir string) *Reader {
 //
 // A change that may be half of one does not count yet; Again says when to look again.
 func (r *Reader) Read() (*Content, error) {
-	changed, err := r.look()
-	if err != nil {
-		return r.failed(err)
+	if err := r.look(); err != nil {
+		if r.unread == nil || r.unread.Error() != err.Error() {
+			r.unread = err
+		}
+		return nil, r.unread
 	}
-	// After an error of the file system the files need not have changed.
-	if _, isFaulty := r.err.(*document.Faults); changed || r.content == nil && !isFaulty {
-		r.content, r.err = r.join()
+	r.unread = nil
+	if r.stale {
+		var files []*File
+		for _, name := range slices.Sorted(maps.Keys(r.files)) {
+			if f := r.files[name]; f.File != nil {
+				files = append(files, f.File)
+			}
+		}
+		r.content, r.err = Join(r.dir, files)
+		r.stale = false
 	}
 	return r.content, r.err
 }
 
 // Texts returns the files as they were last read, by name, also if they are faulty.
 func (r *Reader) Texts() map[string]string {
-	texts := make(map[string]string, len(r.files))
+	texts := make(map[string]string)
 	for name, f := range r.files {
-		texts[name] = string(f.data)
+		if f.File != nil {
+			texts[name] = string(f.data)
+		}
 	}
 	return texts
 }
 
-// failed keeps an error of the file system: the old one if the texts are equal.
-func (r *Reader) failed(err error) (*Content, error) {
-	if r.err == nil || r.err.Error() != err.Error() {
-		r.err = err
+// Again returns when to look again because of changes that do not count yet. ok is false if there are none, or an error of the file
+// system hides them.
+func (r *Reader) Again() (at time.Time, ok bool) {
+	for _, f := range r.files {
+		if next := f.since.Add(settling); r.unread == nil && !f.since.IsZero() && (!ok || next.Before(at)) {
+			at, ok = next, true
+		}
 	}
-	r.content = nil
-	return nil, r.err
+	return at, ok
+}
+
+// Busy returns the names of the files that have been changing for ten seconds or longer.
+func (r *Reader) Busy() (names []string) {
+	for name, f := range r.files {
+		if f.since.Sub(f.first) >= patience {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Settled is Read once all changes count. It fails if a file changes all the time.
+func (r *Reader) Settled(ctx context.Context) (*Content, error) {
+	for {
+		content, err := r.Read()
+		next, waits := r.Again()
+		if !waits {
+			return content, err
+		}
+		if busy := r.Busy(); len(busy) > 0 {
+			return nil, fmt.Errorf("%s never stops changing: write a temporary file and rename it", filepath.Join(r.dir, busy[0]))
+		}
+		if err := retries.Wait(ctx, next.Sub(r.now())); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// look updates all files.
+func (r *Reader) look() error {
+	for range maxSwaps {
+		l := look{Reader: r, here: placeOf(r.dir), began: r.now(), next: maps.Clone(r.files)}
+		err := l.all()
+		if placeOf(r.dir) != l.here {
+			continue // some of what was found may be of the former place
+		}
+		r.files, r.stale = l.next, r.stale || l.changed
+		if err == nil {
+			r.place = l.here
+		}
+		return err
+	}
+	return fmt.Errorf("the folder %s is another one at each look: a link that leads to it changes all the time", r.dir)
+}
+
+// look is one look at a folder, which counts if the files stay in the same place meanwhile.
+type look struct {
+	*Reader
+	here  place
+	began time.Time
+	// paths are those of the files that there are, by name. next are the Reader's files after this look; changed says that the text of one
+	// is another.
+	paths   map[string]string
+	next    map[string]*file
+	changed bool
+}
+
+func (l *look) all() (err error) {
+	if l.paths, err = l.here.list(l.dir); err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(l.paths))
+	for name := range l.next {
+		if l.paths[name] == "" {
+			names = append(names, name) // behind the name that it may have now
+		}
+	}
+	for _, name := range names {
+		if err := l.at(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ticks is the time after which a further change of a file has another modification time: the clocks of file
 // systems have ticks of up to 2 s.
 const ticks = 2 * time.Second
 
-// look updates all files, and reports whether the text of one changed.
-func (r *Reader) look() (changed bool, err error) {
-	for range maxSwaps {
-		at, files, unsettled := placeOf(r.dir), maps.Clone(r.files), maps.Clone(r.unsettled)
-		changed, err = r.lookAt(at)
-		if placeOf(r.dir) == at {
-			return changed, err
-		}
-		r.files, r.unsettled = files, unsettled // as some of what was found may be of the former place
-	}
-	return false, fmt.Errorf("the folder %s is another one at each look: a link that leads to it changes all the time", r.dir)
-}
-
-func (r *Reader) lookAt(at place) (changed bool, err error) {
-	paths, err := at.list(r.dir)
+// at updates a file, whose path is empty if it is gone.
+func (l *look) at(name string) error {
+	now, err := stateOf(l.paths[name])
 	if err != nil {
-		return false, err
+		return err
 	}
-	r.began = r.now()
-	r.swapped = at.isSwapped(r.place)
-	maps.DeleteFunc(r.unsettled, func(name string, _ *change) bool { return r.files[name] == nil && paths[name] == "" })
-	names := slices.Sorted(maps.Keys(paths))
-	for name := range r.files {
-		if paths[name] == "" {
-			names = append(names, name) // behind the name that it may have now
-		}
+	var f file
+	if known := l.next[name]; known != nil {
+		f = *known
 	}
-	for _, name := range names {
-		fresh, err := r.lookAtFile(name, paths)
-		if err != nil {
-			return false, err
-		}
-		changed = changed || fresh
-	}
-	r.looked, r.place = true, at
-	return changed, nil
-}
-
-// lookAtFile updates a file, and reports whether its text changed. It has no path if it is gone.
-func (r *Reader) lookAtFile(name string, paths map[string]string) (changed bool, err error) {
-	path := paths[name]
-	now, err := stateOf(path)
-	if err != nil {
-		return false, err
-	}
-	f := r.files[name]
-	if f != nil && f.same(now) {
-		delete(r.unsettled, name)
-		if f.at.Sub(f.info.ModTime()) > ticks {
-			return false, nil
-		}
-		return r.take(name, path, now)
-	}
-	if f == nil && now.absent() {
-		delete(r.unsettled, name)
-		return false, nil
-	}
-	if !r.renamed(f, now, paths) && !r.settled(name, now) {
-		return false, nil
-	}
-	return r.take(name, path, now)
-}
-
-// take makes the present state of a file count, and reports whether its text changed.
-func (r *Reader) take(name, path string, now state) (changed bool, err error) {
-	f, shown := r.files[name], filepath.Join(r.dir, name)
 	switch {
-	case now.dangling != "":
-		return false, fmt.Errorf("%s is a link to %s, which does not exist: put the file there, or delete the link", shown, now.dangling)
-	case now.absent():
-		delete(r.unsettled, name)
-		delete(r.files, name)
-		return f != nil, nil
-	case !now.info.Mode().IsRegular():
-		return false, fmt.Errorf("%s is not a regular file", shown) // a pipe may never end
+	case f.same(now):
+		if f.File == nil {
+			delete(l.next, name)
+			return nil
+		}
+		if !f.since.IsZero() {
+			f.since, f.first = time.Time{}, time.Time{}
+			l.set(name, f)
+		}
+		if f.at.Sub(f.info.ModTime()) > ticks {
+			return nil
+		}
+	case l.isWhole(name, f, now):
+	default:
+		if f.since.IsZero() || !f.found.same(now) {
+			f.changes(now, l.began) // so that what is found at one look counts at one look
+			// At the first look the time of a file is all that is known. Later it is not relied upon: the clock of a file
+			// server may be late.
+			if l.place == (place{}) && now.info != nil && now.info.ModTime().Before(l.began) {
+				f.since = now.info.ModTime()
+			}
+			l.set(name, f)
+		}
+		if l.began.Sub(f.since) < settling {
+			return nil
+		}
 	}
-	at := r.now()
-	data, after, err := readBounded(path)
+	return l.take(name, f, now)
+}
+
+func (l *look) set(name string, f file) { l.next[name] = &f }
+
+// take makes the present state of a file count.
+func (l *look) take(name string, f file, now state) error {
+	shown := filepath.Join(l.dir, name)
+	switch {
+	case now.absent():
+		delete(l.next, name)
+		l.changed = l.changed || f.File != nil
+		return nil
+	case now.info == nil:
+		return fmt.Errorf("%s is a link to %s, which does not exist: put the file there, or delete the link", shown, now.target)
+	case !now.info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", shown) // a pipe may never end
+	}
+	at := l.now()
+	data, after, err := readBounded(l.paths[name])
 	if err != nil && !os.IsNotExist(err) {
-		return false, err
+		return err
 	}
 	if err != nil || !sameFile(now.info, after) {
-		// It was changed while it was read.
-		r.unfinished(name, at)
-		return false, nil
+		f.changes(state{}, at) // while it is read
+		l.set(name, f)
+		return nil
 	}
-	delete(r.unsettled, name)
-	if f != nil && slices.Equal(f.data, data) {
-		r.files[name] = &read{File: f.File, state: now, data: data, at: at}
-		return false, nil
+	parsed := f.File
+	if parsed == nil || !slices.Equal(f.data, data) {
+		parsed = Parse(shown, data)
+		l.changed = true
 	}
-	r.files[name] = &read{File: Parse(shown, data), state: now, data: data, at: at}
-	return true, nil
-}
-
-// unfinished notes that a file changes while it is read.
-func (r *Reader) unfinished(name string, at time.Time) {
-	c := &change{since: at, first: at}
-	if before := r.unsettled[name]; before != nil {
-		c.first = before.first
-	}
-	r.unsettled[name] = c
-}
-
-// renamed reports whether a file that is gone counts under another name.
-func (r *Reader) renamed(f *read, now state, paths map[string]string) bool {
-	if f == nil || !now.absent() {
-		return false
-	}
-	for name := range paths {
-		if other := r.files[name]; other != nil && other != f && os.SameFile(other.info, f.info) {
-			return true
-		}
-	}
-	return false
+	l.set(name, file{File: parsed, state: now, data: data, at: at})
+	return nil
 }
 
 // readBounded reads at most one byte more than parse accepts: the file may have grown since Stat. It also returns
@@ -216,12 +250,4 @@ func readBounded(path string) ([]byte, os.FileInfo, error) {
 	}
 	after, err := f.Stat()
 	return data, after, err
-}
-
-func (r *Reader) join() (*Content, error) {
-	files := make([]*File, 0, len(r.files))
-	for _, name := range slices.Sorted(maps.Keys(r.files)) {
-		files = append(files, r.files[name].File)
-	}
-	return Join(r.dir, files)
 }
