@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -60,11 +61,6 @@ func faultOfKubernetesService(doc document.Value) bool {
 	return true
 }
 
-// healths are the states of health by their names. The default is Healthy.
-var healths = map[string]corepb.HealthStatus{
-	"Healthy": corepb.HealthStatus_HEALTHY, "Unhealthy": corepb.HealthStatus_UNHEALTHY, "Draining": corepb.HealthStatus_DRAINING,
-}
-
 const maxWeight = 1<<32 - 1
 
 // maxPriority is the bound in Envoy's LocalityLbEndpoints.
@@ -81,12 +77,17 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 		Source:   source(v),
 	}
 	if health := o.Field("health"); health.Present() {
-		e.Health = healths[health.OneOf("Healthy", "Unhealthy", "Draining")]
+		e.Health = readHealth(health, "Healthy", "Unhealthy", "Draining")
 	}
 	if tags := o.Field("tags"); tags.Present() {
 		e.Tags = meshpolicy.ReadTags(tags)
 	}
 	return e
+}
+
+// readHealth reads one of some states, whose names are those of xDS in other letters.
+func readHealth(v document.Value, states ...string) corepb.HealthStatus {
+	return corepb.HealthStatus(corepb.HealthStatus_value[strings.ToUpper(v.OneOf(states...))])
 }
 
 func readLocality(v document.Value) meshroute.Locality {

@@ -15,11 +15,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// statuses are those of endpoints that sessions may stay with.
-var statuses = map[string]corepb.HealthStatus{
-	"Unknown": corepb.HealthStatus_UNKNOWN, "Healthy": corepb.HealthStatus_HEALTHY, "Draining": corepb.HealthStatus_DRAINING,
-}
-
 // readSessionAffinity reads how RPCs identify their session (gRFC A55, and Envoy's sessions by header):
 //
 //	sessionAffinity:
@@ -63,7 +58,7 @@ func readSessionAffinity(v document.Value, s *meshroute.Service, cluster *cluste
 	}
 	set := &corepb.HealthStatusSet{}
 	for _, item := range list.Items() {
-		set.Statuses = append(set.Statuses, statuses[item.OneOf("Unknown", "Healthy", "Draining")])
+		set.Statuses = append(set.Statuses, readHealth(item, "Unknown", "Healthy", "Draining"))
 	}
 	commonOf(cluster).OverrideHostStatus = set
 }

@@ -136,10 +136,7 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 }
 
 func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
-	authorities := []string{""}
-	if p.opts.Authority != "" {
-		authorities = append(authorities, p.opts.Authority)
-	}
+	authorities := slices.Compact([]string{"", p.opts.Authority})
 	meshes := make([]*meshroute.Mesh, len(authorities))
 	dir := content.Dir
 	if p.opts.NoSources {

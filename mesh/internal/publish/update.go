@@ -255,15 +255,15 @@ func (u *update) check(content *folder.Content, opts *Options) error {
 	}
 	verdicts := u.verdicts(opts.Check)
 	for k, r := range u.packed {
-		v := verdicts[r.Any()]
-		if _, isWritten := u.written[k]; v.message == "" || v.severity == meshroute.Warning && !isWritten {
+		report := *verdicts[r.Any()]
+		if _, isWritten := u.written[k]; report.Message == "" || report.Severity == meshroute.Warning && !isWritten {
 			continue
 		}
 		name := typeurl.ShortName(k.typeURL) + " " + r.Name()
 		if !r.Parameters().IsZero() {
 			name += " " + r.Parameters().String()
 		}
-		report := meshroute.Report{Severity: v.severity, Source: u.source(content, k), Message: name + ": " + v.message}
+		report.Source, report.Message = u.source(content, k), name+": "+report.Message
 		u.notes[k] = report
 		if report.Severity == meshroute.Error && content.Separate && !opts.Permissive {
 			u.withhold(k, report)
@@ -275,19 +275,13 @@ func (u *update) check(content *folder.Content, opts *Options) error {
 	return ErrorsIn(sortedReports(maps.Values(u.notes)))
 }
 
-// verdict is what Options.Check returns.
-type verdict struct {
-	severity meshroute.Severity
-	message  string
-}
-
 // verdicts checks the packed resources on all cores: when a server starts, these are all that there are. Variants may share their bytes.
-func (u *update) verdicts(check func(*controlplane.Resource) (meshroute.Severity, string)) map[*anypb.Any]*verdict {
-	all := make(map[*anypb.Any]*verdict, len(u.packed))
+func (u *update) verdicts(check func(*controlplane.Resource) (meshroute.Severity, string)) map[*anypb.Any]*meshroute.Report {
+	all := make(map[*anypb.Any]*meshroute.Report, len(u.packed))
 	work := make(chan *controlplane.Resource, len(u.packed))
 	for _, r := range u.packed {
 		if all[r.Any()] == nil {
-			all[r.Any()] = new(verdict)
+			all[r.Any()] = new(meshroute.Report)
 			work <- r
 		}
 	}
@@ -297,7 +291,7 @@ func (u *update) verdicts(check func(*controlplane.Resource) (meshroute.Severity
 		checking.Go(func() {
 			for r := range work {
 				v := all[r.Any()]
-				v.severity, v.message = check(r)
+				v.Severity, v.Message = check(r)
 			}
 		})
 	}
