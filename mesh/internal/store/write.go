@@ -49,7 +49,7 @@ func (s *Store) since(ctx context.Context, before *Snapshot) (*Snapshot, error) 
 
 // with returns a snapshot with what has changed since, and whether that is what the store has.
 func (s *Store) with(before *Snapshot, changes *clientv3.GetResponse) (after *Snapshot, whole bool) {
-	after = &Snapshot{Documents: make(map[string]string, changes.Count), others: map[string]bool{}, head: headOf(changes.Header)}
+	after = &Snapshot{Documents: make(map[string]string, len(before.Documents)+len(changes.Kvs)), others: map[string]bool{}, head: headOf(changes.Header)}
 	maps.Copy(after.Documents, before.Documents)
 	maps.Copy(after.others, before.others)
 	for _, kv := range changes.Kvs {
