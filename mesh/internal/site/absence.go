@@ -38,19 +38,6 @@ type dialable struct {
 	mesh    *meshroute.Mesh
 }
 
-// names returns what can be dialled, in the order of the documents, so that all clients are told the same.
-func (d *dialable) names() (names []string) {
-	for _, s := range d.content.Services {
-		names = append(names, s.Name)
-	}
-	for _, r := range d.content.Resources {
-		if r.Any.GetTypeUrl() == meshroute.ListenerType && !strings.HasPrefix(r.Name, xdsname.Prefix) {
-			names = append(names, r.Name)
-		}
-	}
-	return names
-}
-
 // text is a controlplane.Options.Absence.
 func (a *absence) text(typeURL, name string, allowed func(string) bool) string {
 	d := a.published.Load()
@@ -65,10 +52,18 @@ func (a *absence) text(typeURL, name string, allowed func(string) bool) string {
 	if len(service) > maxWord || !a.compared.AllowN(time.Now(), min((len(d.content.Services)+len(d.content.Resources))*len(service), maxCompared)) {
 		return text
 	}
-	var others []string
-	for _, other := range d.names() {
+	var others []string // in the order of the documents, so that all clients are told the same
+	add := func(other string) {
 		if allowed(listener(other)) {
 			others = append(others, other)
+		}
+	}
+	for _, s := range d.content.Services {
+		add(s.Name)
+	}
+	for _, r := range d.content.Resources {
+		if r.Any.GetTypeUrl() == meshroute.ListenerType && !strings.HasPrefix(r.Name, xdsname.Prefix) {
+			add(r.Name)
 		}
 	}
 	if other := similar(service, others); other != "" {
