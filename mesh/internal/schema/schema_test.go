@@ -160,11 +160,12 @@ var free = []string{"config", "metadata", "dynamic_parameter_constraints", "outl
 
 // mistakes calls check with each mistake in a value of an example, which set replaces.
 func mistakes(path string, value any, set func(any), check func(mistake string)) {
-	check(path + " as it is")
-	for _, other := range []any{nil, true, -1, 1.5, "a", []any{}, map[string]any{}} {
-		if set(other); path == "" && other == nil {
-			continue // without a document there is nothing to refuse
-		}
+	others := []any{nil, true, -1, 1.5, "a", []any{}, map[string]any{}}
+	if path == "" {
+		others[0] = value // and not null: without a document there is nothing to refuse
+	}
+	for _, other := range others {
+		set(other)
 		text, _ := json.Marshal(other)
 		check(fmt.Sprintf("%s is %s", path, text))
 	}
