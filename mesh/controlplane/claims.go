@@ -1,5 +1,7 @@
 package controlplane
 
+import "google.golang.org/protobuf/types/known/anypb"
+
 // A claim is what a delta client says in its first request that it has from an earlier stream: a name and a version. It is recorded as
 // sent, and compared as what was sent on this stream is.
 
@@ -11,6 +13,11 @@ func claim(name, version string) *entry {
 // claimed reports whether the entry is a claim.
 func (e *entry) claimed() bool { return e.asResource() != nil && e.resource.packed == nil }
 
+// stale returns what a client may have of the variant of an entry: not the entry itself.
+func (e *entry) stale() *entry {
+	return &entry{resource: &Resource{name: e.name(), parameters: e.parameters(), packed: new(anypb.Any)}}
+}
+
 // acceptClaim records a version that the client claims to have as sent. If too many claims are kept, those for
 // names are forgotten, and those for members of collections are an error, as the client would keep what no
 // longer exists. The caller holds Store.mu for reading, and stream.mu.
@@ -18,7 +25,8 @@ func (sub *subscription) acceptClaim(name, version string) error {
 	if sub.addressing == byLocators {
 		return sub.acceptVariantClaim(name, version)
 	}
-	tp := topic{name: keyOf(name)}
+	key := keyOf(name)
+	tp := topic{name: key}
 	a := sub.askOf(tp)
 	if now := sub.currentOf(tp, a); now.asResource() != nil && now.resource.version == version {
 		sub.setSentResource(tp, a, now)
@@ -27,8 +35,11 @@ func (sub *subscription) acceptClaim(name, version string) error {
 	} else if now == nil && sub.inCollection(tp, nil, true) {
 		sub.items.add(tp, dueLater, false)
 	}
-	if !sub.wants(tp, nil) {
+	switch {
+	case !sub.wants(tp, nil):
 		sub.items.add(tp, dueLater, true) // the client may take it for one that the wildcard covers
+	case a != nil && key.collection != "" && sub.inCollection(tp, nil, false):
+		sub.items.add(tp, dueLater, true) // after an error of the glob, the client has it for the name alone
 	}
 	return nil
 }
@@ -37,16 +48,8 @@ func (sub *subscription) acceptClaim(name, version string) error {
 // subscription: the claim counts where these are unambiguous, and elsewhere the resource is sent again.
 func (sub *subscription) acceptVariantClaim(name, version string) error {
 	key := keyOf(name)
-	named, there := 0, false
-	for a := range sub.asksFor(key) {
-		e := a.entryOf(sub)
-		named, there = named+1, there || e == awaited || e.asResource() != nil
-	}
-	if named == 1 {
-		for a := range sub.asksFor(key) {
-			_ = sub.keepClaim(sub.topicOf(a), name, version)
-		}
-	}
+	named := sub.count(key)
+	isMember := sub.anyCollection(key, func(*ask) bool { return true })
 	if named == 0 && sub.awaitsCollection(key) {
 		err := sub.countClaim()
 		if err == nil {
@@ -54,24 +57,43 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 		}
 		return err
 	}
-	covered := false
-	for _, e := range sub.table.entries(key) {
-		tp := variantTopic(key, e.parameters())
-		if !sub.wants(tp, e) {
-			continue
-		}
-		covered = true
-		switch {
-		case e.resource == nil:
-			// The client has the variant from before the error, which is none for a wildcard.
-			sub.setSent(tp, e)
-			sub.items.add(tp, dueLater, true)
-		case e.resource != nil && e.resource.version == version:
-			sub.setSent(tp, e)
+	if named == 1 {
+		for a := range sub.asksFor(key) {
+			tp, now := sub.topicOf(a), a.entryOf(sub)
+			if now.asResource() != nil && now.resource.version == version {
+				sub.setSentResource(tp, a, now)
+			} else {
+				_ = sub.keepClaim(tp, name, version)
+				if key.collection != "" && sub.wildcard() {
+					sub.setSent(topic{key, markVariant}, claim(name, version)) // see dueStillCovered
+				}
+			}
+			if isMember || sub.wildcard() {
+				sub.items.add(tp, dueLater, true)
+			}
 		}
 	}
-	isMember := sub.anyCollection(key, func(*ask) bool { return true })
-	if covered || there || named > 0 && !isMember {
+	if named > 0 && !isMember && !sub.wildcard() {
+		return nil
+	}
+	chosen := map[*entry]bool{}
+	for a := range sub.asksFor(key) {
+		chosen[a.entryOf(sub)] = true
+	}
+	for _, e := range sub.table.entries(key) {
+		tp := variantTopic(key, e.parameters())
+		same := e.resource != nil && e.resource.version == version
+		switch wanted := sub.wants(tp, e); {
+		case wanted && same && named == 0:
+			sub.setSent(tp, e)
+		case wanted, same && sub.besideWildcard(tp, e) && !chosen[e]:
+			// The client may have the variant: with another version, from before the error, which is none for a wildcard, for another
+			// subscription, or as one that it takes for a member of the wildcard.
+			sub.setSent(tp, e.stale())
+			sub.items.add(tp, dueLater, true)
+		}
+	}
+	if named > 0 && !isMember || sub.hasOf(key) {
 		return nil
 	}
 	// The variant, whichever it was and of which subscription, no longer exists.
@@ -81,6 +103,21 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 	}
 	sub.items.add(tp, dueLater, true)
 	return nil
+}
+
+// hasOf reports whether the client has, or is sent, a resource of a name, or awaits it: then none is removed by the name alone.
+func (sub *subscription) hasOf(key nameKey) bool {
+	for a := range sub.asksFor(key) {
+		if e := a.entryOf(sub); e == awaited || e.asResource() != nil {
+			return true
+		}
+	}
+	for _, e := range sub.table.entries(key) {
+		if e.resource != nil && sub.wants(variantTopic(key, e.parameters()), e) {
+			return true
+		}
+	}
+	return false
 }
 
 // keepClaim records a claim, unless there are too many.

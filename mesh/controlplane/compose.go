@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -217,8 +218,16 @@ func (w *composer) removeMembers(glob topic) {
 // removeReplaced removes a variant that another one has replaced in a subscription by locator, if the
 // client could take it for one that its wildcard covers.
 func (w *composer) removeReplaced(tp topic, old, now *entry) {
-	if w.sub.mode != pushDifference || w.sub.addressing != byLocators || old == nil || old.claimed() || !w.sub.besideWildcard(tp, old) {
+	if w.sub.mode != pushDifference || w.sub.addressing != byLocators || old == nil || !w.sub.besideWildcard(tp, old) {
 		return
+	}
+	if old.claimed() {
+		entries := w.sub.table.entries(tp.name)
+		at := slices.IndexFunc(entries, func(e *entry) bool { return e.asResource() != nil && e.resource.version == old.resource.version })
+		if at < 0 {
+			return
+		}
+		old = entries[at]
 	}
 	lost := variantTopic(tp.name, old.parameters())
 	has := func(e *entry) bool { return e.asResource() != nil && variantTopic(tp.name, e.parameters()) == lost }
@@ -255,9 +264,12 @@ func (w *composer) compose(tp topic, again bool) {
 	old := sub.lastSentOf(tp, a)
 	known := old != nil
 	now := sub.currentOf(tp, a)
+	if tp.which == markVariant && old.claimed() && !w.mayRemove(tp.name) {
+		return
+	}
 	if now == awaited {
 		if again {
-			sub.items.setHas(tp, nothing) // so that the answer is sent, whatever it is
+			sub.items.keepAgain(tp) // so that the answer is sent, whatever it is
 		}
 		return
 	}
@@ -303,6 +315,19 @@ func (w *composer) compose(tp topic, again bool) {
 	}
 }
 
+// mayRemove reports whether a removal by a name alone says nothing wrong of another subscription to the name. Errors of these go with it.
+func (w *composer) mayRemove(name nameKey) bool {
+	if w.sub.hasOf(name) {
+		return false
+	}
+	for a := range w.sub.asksFor(name) {
+		if e := a.entryOf(w.sub); e.asError() != nil {
+			w.addError(w.sub.topicOf(a), e)
+		}
+	}
+	return true
+}
+
 func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 	if named {
 		w.markRemoved(tp, absence)
@@ -320,7 +345,11 @@ func (w *composer) markRemoved(tp topic, old *entry) {
 	w.batch.lost = append(w.batch.lost, namedLoss{tp, w.sub.addressing, w.sub.resourceName(tp, old), old})
 }
 
+// addError adds an error, once.
 func (w *composer) addError(tp topic, e *entry) {
+	if w.failed[tp] {
+		return
+	}
 	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
 	w.sub.setSent(tp, e)
 	if w.failed == nil {

@@ -8,7 +8,7 @@ import (
 
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
-	if sub.queued || sub.settling > 0 || sub.items.noneDue() {
+	if sub.queued || sub.settling > 0 || sub.items.noneDue() && sub.reviews == 0 {
 		return
 	}
 	sub.queued = true
@@ -87,10 +87,16 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) {
 		}
 	}
 	// A claim, which may be for a member of a collection, does not say of which variant. It no longer exists.
-	if had.claimed() && !still && sub.count(tp.name) == 0 || !had.claimed() && sub.besideWildcard(tp, had) {
+	unknown := topic{tp.name, markVariant}
+	if had.claimed() {
+		sub.setSent(unknown, had)
+	} else if sub.besideWildcard(tp, had) {
 		covered := variantTopic(tp.name, had.parameters())
 		sub.setSent(covered, had)
 		sub.items.add(covered, dueNow, true)
+	}
+	if !still && sub.count(tp.name) == 0 && sub.items.get(unknown).has.claimed() {
+		sub.items.add(unknown, dueNow, true)
 	}
 }
 

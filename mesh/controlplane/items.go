@@ -84,6 +84,13 @@ func (s *items) add(tp topic, when due, again bool) {
 	s.put(tp, it)
 }
 
+// keepAgain has the topic sent even if the client has it, once it is due.
+func (s *items) keepAgain(tp topic) {
+	it := s.get(tp)
+	it.again = true
+	s.put(tp, it)
+}
+
 // renew makes a heartbeat due.
 func (s *items) renew(tp topic) {
 	it := s.get(tp)
