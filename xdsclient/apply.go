@@ -55,6 +55,9 @@ func (u *update) logAmbiguity(s *subscription) {
 func (u *update) heartbeat(it *item) {
 	u.unchanged++
 	for _, s := range u.found {
+		if s.payload == nil && s.State.Pending() {
+			continue // no answer: the server may not have read yet that the client dropped the resource, and asks for it again
+		}
 		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
 			p := s.payload
 			if renew := u.types.typ.Renew; renew != nil {
