@@ -157,6 +157,7 @@ document.addEventListener("click", e => {
 });
 
 document.addEventListener("toggle", e => {
+  drawEdges(); // A box of the graph may have another height.
   const name = e.target.dataset?.section;
   if (!name || e.target.hidden || e.target.open !== folded(name)) return;
   fold(name, !e.target.open);

@@ -22,7 +22,7 @@ export function failure(r) {
 export function ignored(r) {
   if (!r.ignored) return null;
   const warnings = r.ignored.filter(f => f.severity === "warning").length, more = r.more_ignored ?? 0;
-  return h("details.small", {"data-key": "ignored"},
+  return h("details.small", {"data-key": `ignored ${r.type}`},
     h("summary", null, plural(r.ignored.length + more, "ignored field") + (warnings ? `, ${warnings} that may matter` : "")),
     h("ul.fields", null, r.ignored.map(f => h("li", null,
       f.severity === "warning" && [h("span.badge.warn", null, "! matters"), " "], h("code", null, f.path), ": ", f.reason, f.places > 1 && ` (at ${f.places} places)`)), hidden(more, "field")));
