@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -51,10 +52,11 @@ func (v *view) overview(wanted) any {
 	verdict := p.Verdict
 	verdict.Text = "" // which grows older: the page adds the ages to the parts
 	o.Verdict = &verdict
-	for _, x := range p.Problems[:min(len(p.Problems), livestate.MaxProblems)] {
-		view := problemView{Problem: x, Channel: v.channelOf(x.Target)}
+	for i, method := range v.snap.methods() {
+		x := p.Problems[i]
+		view := problemView{Problem: x, Channel: v.channelOf(x.Target), Method: method}
 		if x.Cluster != "" {
-			view.ID, view.Method = clusterID(x.Cluster), v.snap.methodFor(x.Target, x.Cluster)
+			view.ID = clusterID(x.Cluster)
 		}
 		o.Problems = append(o.Problems, view)
 	}
@@ -75,11 +77,19 @@ func (v *view) channelOf(target string) uint64 {
 	return 0
 }
 
+func (s *snapshot) takeMethods() (methods []string, waited time.Duration) {
+	problems := s.pulse().Problems
+	for i := range min(len(problems), livestate.MaxProblems) {
+		methods = append(methods, s.methodFor(problems[i].Target, problems[i].Cluster))
+	}
+	return methods, 0
+}
+
 // methodFor returns a method that a route of a channel sends to a cluster, or "".
 func (s *snapshot) methodFor(target, cluster string) string {
 	for i := range s.channels {
 		c := &s.channels[i]
-		if c.Target != target {
+		if c.Target != target || cluster == "" {
 			continue
 		}
 		_, routes, _ := s.routesOf(c)

@@ -18,6 +18,8 @@ type snapshot struct {
 	clients  []*xdsclient.Dump
 	entries  []*entry
 	pulse    func() *livestate.State
+	// methods has, for each of the problems that are shown, a method whose RPCs go to the cluster that has the problem, or "".
+	methods func() []string
 	// peers are the clients of the control plane of the process, and served is what its store has.
 	peers  func() peers
 	served func() served
@@ -40,7 +42,7 @@ func (s *snapshots) take(h *handler) *snapshot {
 			snap.entries = append(snap.entries, &entry{&d.Resources[i], d})
 		}
 	}
-	snap.pulse = part(s, snap.takePulse)
+	snap.pulse, snap.methods = part(s, snap.takePulse), part(s, snap.takeMethods)
 	snap.peers, snap.served = part(s, h.peers), part(s, h.served)
 	return snap
 }
