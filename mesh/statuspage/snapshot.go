@@ -87,7 +87,7 @@ type snapshots struct {
 	forget *time.Timer
 }
 
-// kept is how long the last snapshot is kept.
+// kept is how long the last snapshot is kept after the last look.
 const kept = time.Minute
 
 // maxShare bounds the time that goes into snapshots: one takes at most this part of the time
@@ -98,21 +98,21 @@ const maxShare = 20
 func (s *snapshots) get(h *handler) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.forget == nil {
+		s.forget = time.AfterFunc(kept, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.last = nil
+		})
+	}
+	s.forget.Reset(kept)
 	// The second is almost over when a browser asks again.
 	if s.last != nil && time.Since(s.taken) < max(h.refresh-h.refresh/10, maxShare*s.work) {
 		return s.last
 	}
-	if s.forget != nil {
-		s.forget.Stop()
-	}
 	s.taken = time.Now()
 	s.last = s.take(h)
 	s.work = time.Since(s.taken)
-	s.forget = time.AfterFunc(kept, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.last = nil
-	})
 	return s.last
 }
 
