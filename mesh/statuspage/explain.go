@@ -20,6 +20,8 @@ func explainRPC(ctx context.Context, values url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime/2) // Others wait for their turns meanwhile.
+	defer cancel()
 	e, err := explain.InProcess(ctx, request)
 	if err != nil {
 		return nil, err
