@@ -7,6 +7,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -49,12 +50,14 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 	stable := xdsmsg.EDSCluster("stable", "")
 	stable.ConnectTimeout = durationpb.New(1)
 	stable.LbSubsetConfig = &clusterpb.Cluster_LbSubsetConfig{}
+	assigned := xdsmsg.SimpleEndpoints("stable", one.Addr(), two.Addr())
+	assigned.Endpoints[0].Proximity = wrapperspb.UInt32(1)
 	plane, conn := startChannel(t, "browser",
 		xdsmsg.DefaultListener("service", "routes"),
 		xdsmsg.RouteConfig("routes", "service",
 			xdsmsg.PathRoute("/grpc.testing.TestService/UnaryCall", "all"),
 			xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "stable", Weight: 9}, xdsmsg.Weighted{Cluster: "all", Weight: 1})),
-		stable, xdsmsg.SimpleEndpoints("stable", one.Addr(), two.Addr()),
+		stable, assigned,
 		xdsmsg.AggregateCluster("all", "broken", "stable"),
 		xdsmsg.EDSCluster("broken", ""), xdsmsg.SimpleEndpoints("broken", down.Addr()),
 	)
@@ -82,6 +85,7 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 	c.await(`document.querySelector(".graph").innerText.includes("moved")`)
 	xdstest.NoError(t, call(t, conn))
 	c.await(`document.querySelector('[data-section="clusters"]').innerText.includes("moved")`)
+	c.await(`document.querySelector(".graph details[open]")?.innerText.includes("lb_subset_config")`)
 	c.await(`window.unchanged && document.activeElement.dataset.param === "graph.q"`)
 	// The link in the address shows the same again.
 	c.raw()

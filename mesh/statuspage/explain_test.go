@@ -91,6 +91,17 @@ func TestBrowsersThatReadNothing(t *testing.T) {
 		close(blocked)
 		writing.Wait()
 	}
+
+	for range cap(h.(*handler).turns) {
+		h.(*handler).turns <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, w := httptest.NewRequestWithContext(ctx, http.MethodGet, "/data", nil), httptest.NewRecorder()
+	r.Host = "127.0.0.1"
+	if h.ServeHTTP(w, r); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a browser whose turn does not come got %d: %s", w.Code, w.Body)
+	}
 }
 
 // deafWriter is the connection of a browser that does not read.
