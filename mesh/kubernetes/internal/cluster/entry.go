@@ -25,8 +25,8 @@ type entry struct {
 	until time.Time
 }
 
-// moving is how long the endpoints of a port stay as they were if no slice has one any more that was ready: it may be about to appear in
-// another slice, as the controller writes one after the other. A pod that is deleted is terminating before.
+// moving is how long the endpoints of a port stay as they were if no slice has one any more that clients used: it may be about to appear in
+// another slice, as the controller writes one after the other. A pod that is deleted is terminating before, and used only if all are.
 //
 //	slice a has 10.0.0.1, ready      it is served
 //	slice a has it no more           nothing changes
@@ -63,10 +63,17 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 	return !slices.Equal(before.services, e.services) || !slices.Equal(before.problems, e.problems)
 }
 
-// lacks reports whether endpoints, which are ordered by address, lack one of others that was ready.
+// lacks reports whether endpoints lack the address of another one that clients used. A pod that had only an address of the second IP family has
+// it beside that of the first one now.
 func lacks(list, before []meshroute.Endpoint) bool {
+	has := make(map[string]bool, len(list))
+	for _, e := range list {
+		has[e.Address] = true
+		for _, address := range e.AdditionalAddresses {
+			has[address] = true
+		}
+	}
 	return slices.ContainsFunc(before, func(old meshroute.Endpoint) bool {
-		_, there := slices.BinarySearchFunc(list, old.Address, func(e meshroute.Endpoint, address string) int { return strings.Compare(e.Address, address) })
-		return !there && old.Health == corepb.HealthStatus_UNKNOWN
+		return old.Health == corepb.HealthStatus_UNKNOWN && !has[old.Address]
 	})
 }
