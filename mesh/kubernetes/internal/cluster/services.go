@@ -219,19 +219,22 @@ func joinFamilies(first, second []instance) []instance {
 	}
 	at := make(map[string]int, len(first))
 	for i, e := range first {
-		if e.target != "" {
+		if at[e.Address] = i; e.target != "" {
 			at[e.target] = i
 		}
 	}
 	for _, e := range second {
-		if i, known := at[e.target]; known {
+		i, known := at[e.target]
+		switch _, twice := at[e.Address]; {
+		case twice: // a slice of names has the address, and clients reject all endpoints if one is there twice
+		case known:
 			joined := first[i]
 			if compareHealth(e, joined) < 0 {
 				joined = e
 			}
 			joined.Address, joined.AdditionalAddresses = first[i].Address, append(first[i].AdditionalAddresses, e.Address)
 			first[i] = joined
-		} else if e.target != "" {
+		case e.target != "":
 			first = append(first, e)
 		}
 	}
