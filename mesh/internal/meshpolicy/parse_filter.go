@@ -227,9 +227,6 @@ func readPathModifier(v document.Value) *PathModifier {
 			o.Field("type").Fault("", "the type is %s, but the field is the other one", name)
 		}
 	}
-	if p.Full {
-		value.Fits(pathOnly, 0)
-	}
 	if p.Value = value.Text(); p.Full || p.Value != "" {
 		checkPath(value)
 	}
