@@ -34,9 +34,9 @@ type LoadOptions struct {
 	// nil, is called for the load of another one, which is not counted, by the goroutines of the streams.
 	Access   Access
 	OnDenied func(cluster string)
-	// Known reports whether there is a cluster. The load of others, which clients may make up, is not counted. It is called
-	// for every cluster in a report, by the goroutines of the streams. nil: there are all.
-	Known func(cluster string) bool
+	// Known reports whether there is a cluster, for the client whose stream has the context. The load of others, which clients may make up, is
+	// not counted. It is called for every cluster in a report, by the goroutines of the streams. nil: there are all.
+	Known func(ctx context.Context, cluster string) bool
 }
 
 // LoadReports is the Load Reporting Service (LRS). It requests the load of all clusters with lrs_server
@@ -194,12 +194,12 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 				return err
 			}
 		}
-		st.add(slices.DeleteFunc(r.GetClusterStats(), func(c *endpointpb.ClusterStats) bool { return !st.counts(c.GetClusterName()) }))
+		st.add(slices.DeleteFunc(r.GetClusterStats(), func(c *endpointpb.ClusterStats) bool { return !st.counts(wire.Context(), c.GetClusterName()) }))
 	}
 }
 
 // counts reports whether the load of a cluster that the client reports is counted.
-func (st *loadStream) counts(cluster string) bool {
+func (st *loadStream) counts(ctx context.Context, cluster string) bool {
 	opts := &st.reports.opts
 	if !st.grant.Everything() && st.grant.Check(xdsname.Canonical(cluster)) != nil {
 		if opts.OnDenied != nil {
@@ -207,5 +207,5 @@ func (st *loadStream) counts(cluster string) bool {
 		}
 		return false
 	}
-	return opts.Known == nil || opts.Known(cluster)
+	return opts.Known == nil || opts.Known(ctx, cluster)
 }

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -84,5 +86,19 @@ func TestLoadStreamsEnd(t *testing.T) {
 	}
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("a stream after Close ended with %v, want UNAVAILABLE", err)
+	}
+}
+
+// LoadOptions.Known decides by the client, too: here, by its address.
+func TestLoadOfUnknownClusters(t *testing.T) {
+	t.Parallel()
+	w := newLoadWorld(t, controlplane.LoadOptions{Known: func(ctx context.Context, cluster string) bool {
+		from, ok := peer.FromContext(ctx)
+		return ok && from.Addr != nil && cluster == "known"
+	}})
+	xdstest.NoError(t, w.join().stream.Send(&loadpb.LoadStatsRequest{ClusterStats: []*endpointpb.ClusterStats{{ClusterName: "other"}, {ClusterName: "known"}}}))
+	loads, err := w.Await(t.Context(), func(loads []controlplane.ClusterLoad) bool { return len(loads) > 0 })
+	if err != nil || len(loads) != 1 || loads[0].Cluster != "known" {
+		t.Errorf("got %v, %v, want the load of one cluster", loads, err)
 	}
 }

@@ -214,7 +214,8 @@ func newPlane(opts Options) *plane {
 		state: planestate.NewKeeper(opts.Place, opts.Dir, opts.Documents.GoneSince), absence: newAbsence(),
 	}
 	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{
-		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Known: p.hasCluster,
+		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access,
+		Known: func(_ context.Context, cluster string) bool { return p.hasCluster(cluster) },
 	})
 	p.metrics.AddLoads(p.knownLoads)
 	p.publisher = publish.New(p.store, publish.Options{
