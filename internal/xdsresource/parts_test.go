@@ -109,6 +109,7 @@ func TestOddRoutesInAListener(t *testing.T) {
 	}{
 		"as usual":        {listener(httpConnectionManagerTypeURL, manager, host("a")), 1, ""},
 		"twice":           {listener(httpConnectionManagerTypeURL, manager, host("a"), host("b")), 2, ""},
+		"empty again":     {listener(httpConnectionManagerTypeURL, manager, host("a"), field(fieldRouteConfig)), 1, ""},
 		"after RDS":       {listener(httpConnectionManagerTypeURL, manager, field(fieldRDS, rds), host("a")), 1, ""},
 		"before RDS":      {listener(httpConnectionManagerTypeURL, manager, host("a"), field(fieldRDS, rds)), -1, ""},
 		"of another type": {listener(unknownURL, manager, field(fieldRouteConfig, field(fieldVirtualHosts, []byte{0xff}))), 0, "api_listener.api_listener: has type"},

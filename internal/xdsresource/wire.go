@@ -97,7 +97,7 @@ func (j *joined) add(part []byte) {
 	switch {
 	case n == 0:
 		j.bytes = part
-	case j.copied:
+	case j.copied, len(part) == 0:
 		j.bytes = append(j.bytes, part...)
 	case cap(j.bytes) > n && &j.bytes[:n+1][n] == &part[0]:
 		j.bytes = j.bytes[:n+len(part)]
