@@ -173,7 +173,7 @@ func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
 		return Regex{}, cost, errors.New("is too large a regular expression; repetitions multiply")
 	}
 	if whole {
-		re.prefix, pattern = literalPrefix(pattern), wholeStart+pattern+wholeEnd
+		re.prefix, pattern = literalPrefix(tree), wholeStart+pattern+wholeEnd
 	}
 	if re.Regexp, err = regexp.Compile(pattern); err != nil {
 		return Regex{}, cost, fmt.Errorf("cannot be compiled: %w", err)
@@ -181,16 +181,14 @@ func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
 	return re, cost, nil
 }
 
-// literalPrefix returns a prefix of every string that a pattern matches as a whole, with or without the "^" that some begin with. It need
-// not be the longest.
-func literalPrefix(pattern string) string {
-	tree, err := syntax.Parse(strings.TrimPrefix(pattern, "^"), syntax.Perl)
-	if err != nil {
-		return ""
-	}
+// literalPrefix returns a prefix of every string that tree matches as a whole. It need not be the longest.
+func literalPrefix(tree *syntax.Regexp) string {
 	program, err := syntax.Compile(tree.Simplify())
 	if err != nil {
 		return ""
+	}
+	if first := program.Inst[program.Start]; first.Op == syntax.InstEmptyWidth && syntax.EmptyOp(first.Arg) == syntax.EmptyBeginText {
+		program.Start = int(first.Out) // Some patterns begin with "^", which Prefix does not look behind.
 	}
 	prefix, _ := program.Prefix()
 	return prefix

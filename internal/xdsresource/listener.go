@@ -70,7 +70,7 @@ func routesInManager(raw []byte) (manager, routes []byte) {
 		case f.is(fieldRouteConfig):
 			inside.add(f.value)
 			continue
-		case f.number == fieldRDS, f.number == fieldScopedRoutes:
+		case f.is(fieldRDS), f.is(fieldScopedRoutes):
 			inside = joined{}
 		}
 		others.add(f.whole)

@@ -111,6 +111,7 @@ func TestOddRoutesInAListener(t *testing.T) {
 		"twice":           {listener(httpConnectionManagerTypeURL, manager, host("a"), host("b")), 2, ""},
 		"empty again":     {listener(httpConnectionManagerTypeURL, manager, host("a"), field(fieldRouteConfig)), 1, ""},
 		"after RDS":       {listener(httpConnectionManagerTypeURL, manager, field(fieldRDS, rds), host("a")), 1, ""},
+		"RDS of a kind":   {listener(httpConnectionManagerTypeURL, manager, host("a"), []byte{fieldRDS << 3, 1}), 1, ""},
 		"before RDS":      {listener(httpConnectionManagerTypeURL, manager, host("a"), field(fieldRDS, rds)), -1, ""},
 		"of another type": {listener(unknownURL, manager, field(fieldRouteConfig, field(fieldVirtualHosts, []byte{0xff}))), 0, "api_listener.api_listener: has type"},
 		"a broken host": {listener(httpConnectionManagerTypeURL, manager, field(fieldRouteConfig, field(fieldVirtualHosts, []byte{0xff}))), 0,
