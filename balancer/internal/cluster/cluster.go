@@ -54,12 +54,12 @@ type Policy struct {
 	gate      *gate
 	outliers  *outlier.Detector
 	state     balancer.State
-	// before is the Policy that serves until this one can, or nil.
-	before *Policy
+	// before is the Detector of the Policy before, whose ejections the first one of this Policy takes over, or nil.
+	before *outlier.Detector
 }
 
-// New returns the Policy of the named cluster, whose RPCs wait until Update.
-func New(env *tree.Env, name string, changed func()) *Policy {
+// newPolicy returns the Policy of the named cluster, whose RPCs wait until Update.
+func newPolicy(env *tree.Env, name string, changed func()) *Policy {
 	p := &Policy{env: env, name: name, changed: changed, config: new(Config), labels: LabelsOf(name, nil)}
 	p.names.seed = rand.Uint64()
 	p.setState(tree.Waiting(connectivity.Connecting))
@@ -148,12 +148,7 @@ func (p *Policy) serve(c *Config) {
 			}
 		}
 		part.Endpoints = conns.NewRegistry(&part.Setup, func() { part.Loop.Post(changed) })
-		p.part = part
-		var before *outlier.Detector
-		if p.before != nil {
-			before, p.before = p.before.outliers, nil
-		}
-		p.outliers = outlier.New(part, before)
+		p.part, p.outliers, p.before = part, outlier.New(part, p.before), nil
 	}
 	p.limit(c)
 	// Before the policies get the endpoints: this decides which of the connections that they

@@ -3,9 +3,12 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
@@ -118,4 +121,22 @@ func TestSameResourcesCostNothing(t *testing.T) {
 		xdstest.Equal(t, "allocations of an update with the same resources",
 			0, testing.AllocsPerRun(100, func() { f.policy.Update(&c) }))
 	})
+}
+
+// A control plane that changes its mind while the endpoints are awaited must not have what it said before pile up.
+func TestFormerPoliciesAreForgotten(t *testing.T) {
+	f := newFixture(t)
+	var first weak.Pointer[xdsresource.Cluster]
+	for i := range 4 {
+		c := *backend
+		c.LBPolicy = strconv.Itoa(i)
+		if i == 0 {
+			first = weak.Make(&c)
+		}
+		f.Loop.Do(func() { f.policy.Update(&cluster.Config{Cluster: &c}) })
+	}
+	runtime.GC()
+	if first.Value() != nil {
+		t.Error("the Cluster of the first of four policies is kept")
+	}
 }

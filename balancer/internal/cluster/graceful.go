@@ -76,9 +76,11 @@ func (g *Graceful) create(n need, c *Config) *child {
 		k.security = g.cluster.Security
 		k.bundle, k.release = g.env.TLS.Acquire(g.name, g.cluster)
 		env.Bundle = k.bundle
-		p := New(&env, g.name, changed)
+		p := newPolicy(&env, g.name, changed)
 		if g.serving != nil {
-			p.before, _ = g.serving.Configured.(*Policy)
+			if serving, ok := g.serving.Configured.(*Policy); ok {
+				p.before = serving.outliers // not the Policy itself, which has one, too: without endpoints, each would be kept
+			}
 		}
 		k.Configured = p
 	}
