@@ -55,7 +55,7 @@ func TestAllocationsOfARetryPolicy(t *testing.T) {
 		route := xdsmsg.PrefixRoute("/", "c")
 		route.GetRoute().RetryPolicy = test.policy
 		var header metadata.MD
-		if got := allocations(newSelector(t, &xdsresource.Listener{}, route), grpc.Header(&header), grpc.WaitForReady(true)); got != test.want {
+		if got := allocations(newSelector(t, &xdsresource.Listener{}, route), grpc.Header(&header), grpc.WaitForReady(true), grpc.StaticMethod()); got != test.want {
 			t.Errorf("%s: %v allocations, want %v", test.name, got, test.want)
 		}
 	}

@@ -60,6 +60,8 @@ type Extra struct {
 	Pinned bool
 	// Retry reports that the RPC has been attempted before.
 	Retry bool
+	// undecided says that it is an attempt that has not won. host waits for that.
+	undecided atomic.Bool
 	// Hosts, if not nil, are those that a retry avoids.
 	Hosts *Hosts
 	// Picked, if not nil, is called when the picker has found an endpoint for the attempt,
@@ -67,8 +69,6 @@ type Extra struct {
 	Picked func()
 
 	failure atomic.Pointer[rpctrace.Reason] // see Fail
-	// undecided says that it is an attempt that has not won. host waits for that.
-	undecided atomic.Bool
 	host      atomic.Pointer[string]
 	// metadata is that of the cluster that was picked last; see SetMetadata.
 	metadata atomic.Pointer[httpfilter.Metadata]

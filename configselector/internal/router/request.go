@@ -26,7 +26,7 @@ type request struct {
 	decision decision.Decision
 	extra    decision.Extra
 	opts     []grpc.CallOption  // of rpc, and without those that report the end if the RPC is unary
-	room     [5]grpc.CallOption // for opts of a unary RPC, unless there are more; with six, a call would take 1,024 bytes, not 896
+	room     [6]grpc.CallOption // for opts of a unary RPC, unless there are more; with seven, a call would take 1,024 bytes, not 896
 	attempt  attempt            // the first one
 }
 
