@@ -204,6 +204,14 @@ func (p *Policy) limit(c *Config) {
 	p.gate = p.newGate(c)
 }
 
+// limitAs has the drops and limits of a later configuration apply, which another Policy gets ready for.
+func (p *Policy) limitAs(c *Config) {
+	if p.part != nil && p.config.Endpoints != nil && c.Cluster != nil && c.Endpoints != nil {
+		p.gate = p.newGate(c)
+		p.refreshState()
+	}
+}
+
 // countLoads has the RPCs counted for load reports, if need be by new counters.
 func (p *Policy) countLoads(r xdsresource.LoadReporting) {
 	if r == p.reporting {

@@ -139,6 +139,9 @@ func (g *Graceful) Update(c *Config) {
 	if g.next != nil && !g.mayOverlap(c) {
 		g.finish()
 	}
+	if serving, ok := g.serving.Configured.(*Policy); ok && g.next != nil {
+		serving.limitAs(c)
+	}
 	g.settle()
 }
 
