@@ -52,12 +52,16 @@ func (p Parameters) String() string {
 	return faults.Shorten("{"+join(p.list(), ",", func(p parameter) string { return plain(p.key) + "=" + plain(p.value) }), maxString) + "}"
 }
 
+// join stops beyond maxString, where String cuts the text.
 func join[T any](elements []T, separator string, text func(T) string) string {
-	texts := make([]string, len(elements))
-	for i, element := range elements {
-		texts[i] = text(element)
+	var b strings.Builder
+	for i := 0; i < len(elements) && b.Len() <= maxString; i++ {
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		b.WriteString(text(elements[i]))
 	}
-	return strings.Join(texts, separator)
+	return b.String()
 }
 
 // plain returns text as it is if it cannot be mistaken for something else, and quoted and

@@ -41,3 +41,15 @@ func TestParameters(t *testing.T) {
 		t.Errorf("%v and %v are not equal", p, q)
 	}
 }
+
+// Clients choose how large the constraints are that logs and pages show.
+func TestStringStopsWhereItIsCut(t *testing.T) {
+	var ranges []Range
+	for i := range uint64(4_000) {
+		ranges = append(ranges, Range{3 * i, 3*i + 1})
+	}
+	c := must(New(Require("shard", InRanges(ranges...))))
+	if n := testing.AllocsPerRun(10, func() { _ = c.String() }); n > 1_000 {
+		t.Errorf("%v allocations for a text of %d bytes", n, len(c.String()))
+	}
+}
