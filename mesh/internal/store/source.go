@@ -82,11 +82,11 @@ func (f *Source) GoneSince() time.Time {
 func (f *Source) Read(ctx context.Context) (*folder.Content, error) {
 	before := f.snapshot
 	if f.gone.Load() != nil {
-		before = &Snapshot{} // etcd may have been restored from a backup
+		before = &Snapshot{head: before.head} // if anything has changed, all is read: etcd may have been restored from a backup
 	}
 	after, err := f.store.since(ctx, before)
 	f.note(ctx, err)
-	if err == nil && after != f.snapshot {
+	if err == nil && after != before {
 		f.take(after)
 	}
 	return f.content, f.err
