@@ -121,20 +121,22 @@ func TestMistakes(t *testing.T) {
 			for document := range strings.SplitSeq(golden.Read(t, example), "\n---\n") {
 				var root any
 				xdstest.NoError(t, yaml.Unmarshal([]byte(document), &root))
-				mistakes("", root, func(v any) { root = v }, func(mistake string) {
+				mistakes("", root, func(v any) { root = v }, func(mistake string) error {
 					if example == policy && (!strings.HasPrefix(mistake, ".spec") || elsewhere.MatchString(mistake)) {
-						return
+						return nil
 					}
 					text, err := json.Marshal(root)
 					xdstest.NoError(t, err)
 					value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 					xdstest.NoError(t, err)
-					switch refused, found := s.Validate(value), c.read(text); {
+					refused, found := s.Validate(value), c.read(text)
+					switch {
 					case found == nil && refused != nil:
 						t.Errorf("%s: the reader accepts it, the schema says %v", mistake, refused)
 					case isWrong(found) && refused == nil && !alternatives.MatchString(mistake):
 						t.Errorf("%s: the schema accepts it, the reader says %v", mistake, found)
 					}
+					return found
 				})
 			}
 		})
@@ -159,7 +161,7 @@ func isWrong(err error) bool {
 var free = []string{"config", "metadata", "dynamic_parameter_constraints", "outlierDetection", "filters[0]", "resource"}
 
 // mistakes calls check with each mistake in a value of an example, which set replaces.
-func mistakes(path string, value any, set func(any), check func(mistake string)) {
+func mistakes(path string, value any, set func(any), check func(mistake string) error) {
 	others := []any{nil, true, -1, 1.5, "a", []any{}, map[string]any{}}
 	if path == "" {
 		others[0] = value // and not null: without a document there is nothing to refuse
@@ -176,8 +178,15 @@ func mistakes(path string, value any, set func(any), check func(mistake string))
 	switch value := value.(type) {
 	case map[string]any:
 		value["unknown"] = 1
-		check(path + ".unknown")
+		_, names, _ := strings.Cut(fmt.Sprint(check(path+".unknown")), `unknown field "unknown"; it can be `) // all that the reader knows
 		delete(value, "unknown")
+		for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ',' || r == ' ' }) {
+			if _, has := value[name]; !has {
+				value[name] = nil
+				check(path + "." + name + " is null")
+				delete(value, name)
+			}
+		}
 		for _, name := range slices.Sorted(maps.Keys(value)) {
 			field := value[name]
 			delete(value, name)
