@@ -14,7 +14,8 @@ const (
 
 // frames follows the frames of one direction of a connection.
 type frames struct {
-	// on is called with each part of a frame, at first with none, of a DATA frame without padding. end is called when a frame is over that ends its stream.
+	// on is called when a frame begins, without a part, and with each part of its payload; the parts of a DATA frame are without padding.
+	// end is called when a frame is over that ends its stream.
 	on  func(kind byte, stream uint32, part []byte)
 	end func(stream uint32)
 
