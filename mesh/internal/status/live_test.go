@@ -100,7 +100,7 @@ func TestTop(t *testing.T) {
 	t.Parallel()
 	top, err := AskTop(testutils.Context(t), Process{Address: serving(t, withState(t, func(s *livestate.State, c *livestate.Cluster) {
 		failing(s, c)
-		s.Clusters = append(s.Clusters, &livestate.Cluster{Name: "idle\n", Target: "xds:///backend", Health: livestate.Idle})
+		s.Clusters = append(s.Clusters, nil, &livestate.Cluster{Name: "idle\n", Target: "xds:///backend", Health: livestate.Idle})
 	}))})
 	xdstest.NoError(t, err)
 	xdstest.Equal(t, "the text", `client ""

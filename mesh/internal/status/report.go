@@ -193,5 +193,6 @@ func stateOf(e *entry) *livestate.State {
 	if text, err := content.MarshalJSON(); err != nil || json.Unmarshal(text, state) != nil {
 		return nil
 	}
+	state.Clusters = slices.DeleteFunc(state.Clusters, func(c *livestate.Cluster) bool { return c == nil }) // whatever a process says
 	return state
 }
