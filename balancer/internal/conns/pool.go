@@ -26,7 +26,7 @@ import (
 // address in the same way within that time gets the connection that is there. However often routes, clusters or
 // endpoints change, an address therefore has no more connections than were in use at one time; two more if connections have
 // labels for metrics (gRFC A94). As many linger as were in use at one time in the last second, or
-// bounds.LingeringConnections. Others retire at once.
+// bounds.LingeringConnections. For one more, any other retires: the last one is the most likely to be used again.
 //
 // A connection that retires is shut down when the RPCs that were picked for it have ended. An RPC may be between its pick and
 // its stream, however long its credentials take to make a token, or the server's MAX_CONCURRENT_STREAMS holds it back: gRPC-Go
@@ -263,9 +263,15 @@ func (c *Conn) releaseLocked() {
 		p.peak, p.peakAt = p.inUse, now
 	}
 	p.inUse--
-	if !l.alive() || p.linger <= 0 || p.lingers >= max(p.peak, bounds.LingeringConnections) {
+	if !l.alive() || p.linger <= 0 {
 		p.afterLocked(l.retire)
 		return
+	}
+	for _, links := range p.lingering {
+		if p.lingers < max(p.peak, bounds.LingeringConnections) {
+			break
+		}
+		links[0].leaveLocked()
 	}
 	p.lingers++
 	p.lingering[l.key] = append(p.lingering[l.key], l)
