@@ -121,9 +121,7 @@ type DecodeOptions struct {
 	// Bootstrap is that of the client, which has the certificate providers that resources
 	// name. nil: such names are not checked.
 	Bootstrap *bootstrap.Config
-	// Last is the value that Decode last made of the resource, or of any variant of it, from that server, and LastBytes
-	// the bytes that it was made of. A decoder may build on Last, so that a small change to a large resource costs little. nil:
-	// there is none.
-	Last      any
-	LastBytes []byte
+	// Last is the value that Decode last made of the resource, or of any variant of it, from that server. A decoder may build on
+	// it, so that a small change to a large resource costs little. nil: there is none.
+	Last any
 }

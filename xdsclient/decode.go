@@ -36,8 +36,7 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 	}()
 	ch := d.types.channel
 	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: ch.server}
-	opts := DecodeOptions{Server: ch.server, Envelope: it.envelope(), Loads: ch.share.loads, Bootstrap: ch.client.config}
-	opts.Last, opts.LastBytes = d.last(it.Name)
+	opts := DecodeOptions{Server: ch.server, Envelope: it.envelope(), Loads: ch.share.loads, Bootstrap: ch.client.config, Last: d.last(it.Name)}
 	p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), opts)
 	switch {
 	case it.Err != nil:
@@ -66,15 +65,15 @@ func (d *resourceDecoder) kept(b []byte) []byte {
 	return bytes.Clone(b)
 }
 
-// last returns the value that the client has of a resource from the server and its bytes, or nil.
-func (d *resourceDecoder) last(name []byte) (value any, raw []byte) {
+// last returns the value that the client has of a resource from the server, or nil.
+func (d *resourceDecoder) last(name []byte) any {
 	ch := d.types.channel
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	for s := range d.types.subs.named(name).siblings() {
 		if s.payload != nil && s.payload.server == ch.server {
-			return s.payload.value, s.payload.raw
+			return s.payload.value
 		}
 	}
-	return nil, nil
+	return nil
 }

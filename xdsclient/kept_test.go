@@ -27,7 +27,7 @@ func TestALargeResourceIsNotCopied(t *testing.T) {
 		k.answer()
 		message := k.response(types, types.clusters, "1", "cluster-0="+strings.Repeat("x", tc.content), "cluster-1="+strings.Repeat("y", tc.other))
 		k.push(message)
-		_, raw := (&resourceDecoder{types: k.channel.typeState(types.clusters)}).last([]byte("cluster-0"))
+		raw := k.channel.typeState(types.clusters).subs.named([]byte("cluster-0")).payload.raw
 		i := bytes.Index(message, raw)
 		if len(raw) == 0 || i < 0 {
 			t.Fatalf("%s: the resource has %d bytes that are not those of the response", name, len(raw))
