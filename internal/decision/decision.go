@@ -69,7 +69,7 @@ type Extra struct {
 	Picked func()
 
 	failure atomic.Pointer[rpctrace.Reason] // see Fail
-	host      atomic.Pointer[string]
+	host    atomic.Pointer[string]
 	// metadata is that of the cluster that was picked last; see SetMetadata.
 	metadata atomic.Pointer[httpfilter.Metadata]
 }
