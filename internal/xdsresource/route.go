@@ -314,7 +314,7 @@ func (r *Route) Clusters(yield func(string) bool) {
 // the longest wins. Case does not matter. A wildcard stands for at least one character.
 // A port is part of the authority.
 //
-// It goes through all domains, as a channel asks once for each version, and does not allocate if they are in lower case.
+// VirtualHost looks at all domains: a channel calls it once for each version. It does not allocate if they are in lower case.
 func (rc *RouteConfiguration) VirtualHost(authority string) (found *VirtualHost) {
 	highest := uint64(0)
 	for _, vh := range rc.VirtualHosts {

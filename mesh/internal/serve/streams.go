@@ -14,7 +14,7 @@ import (
 // admit refuses streams of xDS while the server is not ready: it would say that nothing exists, and clients would
 // give up what they have of another server. It has no reason for clients, as that names files; the admin pages have it.
 //
-// It bounds the streams of other services than ADS and DPDS, which bound theirs themselves: load reports, health,
+// admit also bounds the streams of services other than ADS and DPDS, which bound theirs themselves: load reports, health,
 // reflection. There may be as many as of those.
 func (s *Server) admit(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	method := info.FullMethod

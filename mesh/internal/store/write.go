@@ -30,7 +30,7 @@ func (s *Store) Load(ctx context.Context) (*Snapshot, error) { return s.since(ct
 // if some were deleted, or if etcd was restored from a backup.
 func (s *Store) since(ctx context.Context, before *Snapshot) (*Snapshot, error) {
 	if before.head.revision > 0 {
-		// This costs etcd nothing, however many documents there are.
+		// A count costs etcd nothing, however many documents there are.
 		response, err := s.get(ctx, s.docs(), clientv3.WithCountOnly())
 		if err != nil || headOf(response.Header) == before.head {
 			return before, err
