@@ -31,7 +31,7 @@ type builtOf struct {
 	override any
 }
 
-// interceptor is that of an entry under an override.
+// interceptor is the interceptor that a filter of the chain made for one override.
 type interceptor struct {
 	impl httpfilter.Interceptor // nil: left out
 	err  error

@@ -53,7 +53,7 @@ type Selector struct {
 	special map[destination]*filterchain.Chain
 }
 
-// destination is where a route leads to: routes alike but for their match share what they forward to. cluster is nil if the route forwards nothing.
+// destination is the route of an RPC and the cluster that was drawn for the RPC, nil if the route forwards nothing.
 type destination struct {
 	route   *xdsresource.Route
 	cluster *xdsresource.WeightedCluster

@@ -38,8 +38,8 @@ type Decision struct {
 	hash atomic.Uint64 // see Hash
 }
 
-// Extra is what was decided for an RPC beyond its cluster. An attempt for which the picker needs more than that has one of its own: each
-// retry, and each attempt of a route with per-try timeouts or hedging; see ForAttempt.
+// Extra is what was decided for an RPC beyond its cluster. An attempt has an Extra of its own if the picker needs more than the RPC's:
+// each retry, and each attempt of a route with per-try timeouts or hedging; see ForAttempt.
 type Extra struct {
 	// RPC is the RPC as the application made it.
 	RPC RPC
@@ -60,9 +60,9 @@ type Extra struct {
 	Pinned bool
 	// Retry reports that the RPC has been attempted before.
 	Retry bool
-	// undecided says that it is an attempt that has not won. host waits for that.
+	// undecided says that the attempt has not won yet. The host is only told of an attempt that has.
 	undecided atomic.Bool
-	// Hosts, if not nil, are those that a retry avoids.
+	// Hosts, if not nil, are the endpoints that a retry avoids.
 	Hosts *Hosts
 	// Picked, if not nil, is called when the picker has found an endpoint for the attempt,
 	// again if gRPC picks for it again.

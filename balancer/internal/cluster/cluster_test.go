@@ -123,7 +123,7 @@ func TestSameResourcesCostNothing(t *testing.T) {
 	})
 }
 
-// A control plane that changes its mind while the endpoints are awaited must not have what it said before pile up.
+// Policies that never served do not pile up while a control plane changes a Cluster and its endpoints are awaited.
 func TestFormerPoliciesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	var first weak.Pointer[xdsresource.Cluster]

@@ -125,7 +125,7 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 	})
 }
 
-// Connections that linger are bounded: for another one, one of them is shut down early, one with RPCs when these have ended.
+// The number of lingering connections is bounded: another connection has one of these shut down early, or when its RPCs have ended.
 func TestLingeringConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, loop := lbtest.NewClientConn(), tree.NewLoop(func() {})

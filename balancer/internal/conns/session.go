@@ -165,7 +165,7 @@ func (rec *Record) reviewLocked() {
 
 // leftLocked returns how long sessions keep the connection from now on (gRFC A75, "Changes in xds_override_host LB Policy"): until none has
 // used the endpoint for the idle timeout, if no other connection to the endpoint is READY. A connection through another proxy than
-// that of new ones is not kept (gRFC A86). It makes no difference whether the endpoint is DRAINING, or in a priority that is not in use.
+// new connections use is not kept (gRFC A86). Endpoints that are DRAINING, or in a priority that is not in use, are no exception.
 func (c *Conn) leftLocked() time.Duration {
 	r, rec, used := c.registry, c.record, c.record.used.Load()
 	if r.closed || used == 0 || c.Session() == nil || !rec.allowed.Load() || c.proxy != rec.endpoint.Load().Proxy ||

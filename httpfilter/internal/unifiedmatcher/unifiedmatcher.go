@@ -51,7 +51,7 @@ type subject struct {
 	headers matching.Headers
 }
 
-// subjects has those that no RPC uses, as finders and conditions would have each RPC allocate one.
+// subjects are the subjects that no RPC uses: without a pool, each RPC would allocate one for the finders and conditions.
 var subjects = sync.Pool{New: func() any { return new(subject) }}
 
 func (s *subject) put() {

@@ -116,8 +116,8 @@ func (p *plane) refuse(err error) {
 	}
 	var lines []line
 	if several, ok := errors.AsType[*document.Faults](err); ok {
-		for _, fault := range several.List {
-			lines = append(lines, line{slog.LevelError, message, "error", fault.String()})
+		for _, one := range several.List {
+			lines = append(lines, line{slog.LevelError, message, "error", one.String()})
 		}
 		if several.Omitted > 0 {
 			lines = append(lines, line{slog.LevelError, message, "omitted", several.Omitted})
