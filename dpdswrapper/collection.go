@@ -1,6 +1,7 @@
 package dpdswrapper
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,68 +26,79 @@ type heldMember struct {
 
 func keyOf(m xdsclient.Member) memberKey { return memberKey{m.Name, m.Parameters.Key()} }
 
-// part is the watcher above of a member of a collection, or of the collection as a whole: the zero Member.
-type part struct {
-	collection xdsclient.CollectionWatcher
-	member     xdsclient.Member
-}
-
-// above returns the watcher above of a member, or with the zero Member that of a resource or a collection as a whole.
-func (x *watch) above(m xdsclient.Member) xdsclient.Watcher {
-	if whole, ok := x.watcher.(part); ok {
-		return part{whole.collection, m}
-	}
-	return x.watcher
-}
-
-// ResourceChanged implements xdsclient.Watcher.
-func (p part) ResourceChanged(value any, err error, done func()) {
-	if p.member.Name == "" {
-		p.collection.CollectionChanged(err, done)
-	} else {
-		p.collection.MemberChanged(p.member, value, err, done)
-	}
-}
-
-// AmbientError implements xdsclient.Watcher.
-func (p part) AmbientError(err error, done func()) { p.collection.AmbientError(p.member, err, done) }
-
 // collectionLeg is the watcher below of a collection.
 type collectionLeg struct{ *leg }
 
-// MemberChanged implements xdsclient.CollectionWatcher.
+// MemberChanged implements xdsclient.CollectionWatcher. An error of a member that the layer above has of an older leg leaves
+// the member in use, as one of this leg, unless it withdraws the member. Of a collection that has not answered as a whole, the
+// layer above has what its first member is of.
 func (l collectionLeg) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
-	l.pass(m, passChange, value, err, done)
+	if !l.running() {
+		done()
+		return
+	}
+	x, key := l.watch, keyOf(m)
+	keeps := x.members[key].leg.keeps(err, l.leg)
+	if err == nil || keeps {
+		x.members[key] = heldMember{m, l.leg}
+		x.from = cmp.Or(x.from, l.leg)
+	} else {
+		delete(x.members, key)
+	}
+	if keeps {
+		x.collection.AmbientError(m, err, done)
+	} else {
+		x.collection.MemberChanged(m, value, err, done)
+	}
 }
 
-// CollectionChanged implements xdsclient.CollectionWatcher.
-func (l collectionLeg) CollectionChanged(err error, done func()) { l.ResourceChanged(nil, err, done) }
+// CollectionChanged implements xdsclient.CollectionWatcher. It removes the members that only older legs had.
+func (l collectionLeg) CollectionChanged(err error, done func()) {
+	x := l.watch
+	switch {
+	case !l.running():
+		done()
+		return
+	case x.from.keeps(err, l.leg):
+		x.collection.AmbientError(xdsclient.Member{}, err, done)
+		return
+	case err == nil:
+		x.from = l.leg
+	default:
+		x.from = nil
+		clear(x.members) // The error withdraws them with the collection.
+	}
+	whole := done
+	if left := x.left(); len(left) > 0 {
+		// done is called when the last of these calls is done.
+		var open atomic.Int64
+		share := func() func() {
+			open.Add(1)
+			return sync.OnceFunc(func() {
+				if open.Add(-1) == 0 {
+					done()
+				}
+			})
+		}
+		whole = share()
+		for _, m := range left {
+			x.collection.MemberChanged(m, nil, l.leftError(m), share())
+		}
+	}
+	x.collection.CollectionChanged(err, whole)
+}
 
 // AmbientError implements xdsclient.CollectionWatcher.
 func (l collectionLeg) AmbientError(m xdsclient.Member, err error, done func()) {
-	l.pass(m, passAmbient, nil, err, done)
-}
-
-// hold records that the layer above has a member of a leg, nil for none. A leg that reports an error of a member
-// has that member, unless the error withdraws it: the member is not removed with those that only older legs had.
-// Of a collection that has not answered as a whole, the layer above has what its first member is of.
-func (x *watch) hold(m xdsclient.Member, from *leg) {
-	if from == nil {
-		delete(x.members, keyOf(m))
-		return
-	}
-	x.members[keyOf(m)] = heldMember{m, from}
-	if x.from == nil {
-		x.from = from
+	if l.running() {
+		l.watch.collection.AmbientError(m, err, done)
+	} else {
+		done()
 	}
 }
 
-// left removes the members that the layer above has of other legs than the collection, and returns them in order. None
-// have to be removed one by one if the whole collection is withdrawn.
+// left removes the members that the layer above has of other legs than the collection, and returns them in order.
 func (x *watch) left() (left []xdsclient.Member) {
-	if x.from == nil {
-		clear(x.members)
-	}
 	for key, held := range x.members {
 		if held.leg != x.from {
 			left = append(left, held.Member)
@@ -109,22 +121,5 @@ func (l *leg) leftError(m xdsclient.Member) *xdsclient.Error {
 		Constraints: l.constraints,
 		NodeID:      l.watch.below.Bootstrap().Node.GetId(),
 		Err:         fmt.Errorf("does not exist: %v is not a member of the collection with these constraints", m.Parameters),
-	}
-}
-
-// shared returns a maker of n functions, each of which may be called repeatedly. done is
-// called when all of them have been called.
-func shared(n int, done func()) (next func() func()) {
-	if n == 1 {
-		return func() func() { return done }
-	}
-	var open atomic.Int64
-	open.Store(int64(n))
-	return func() func() {
-		return sync.OnceFunc(func() {
-			if open.Add(-1) == 0 {
-				done()
-			}
-		})
 	}
 }

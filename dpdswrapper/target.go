@@ -27,5 +27,5 @@ func (c *targetClient) Watch(t *xdsclient.ResourceType, name string, watcher xds
 
 // WatchCollection implements xdsclient.Client.
 func (c *targetClient) WatchCollection(t *xdsclient.ResourceType, name string, watcher xdsclient.CollectionWatcher) (stop func()) {
-	return c.wrapper.add(&watch{below: c.below, typ: t, name: name, watcher: part{collection: watcher}, members: make(map[memberKey]heldMember)})
+	return c.wrapper.add(&watch{below: c.below, typ: t, name: name, collection: watcher, members: make(map[memberKey]heldMember)})
 }

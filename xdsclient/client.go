@@ -29,7 +29,7 @@ type Client interface {
 }
 
 // LocatorClient can be asked for variants of resources (xRFC TP2): what layers that attach constraints to watches
-// are built on.
+// are built on. All watchers of a client are called from one goroutine, whichever resources and targets they are for.
 type LocatorClient interface {
 	// WatchLocator does what Client.Watch does, for the variant that the constraints choose. Watches of one name
 	// with different constraints are of different resources. Without constraints it is Watch.
