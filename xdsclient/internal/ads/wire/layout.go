@@ -20,8 +20,8 @@ type layout struct {
 
 // read reads the envelope of a response. resource reads one of its resources.
 func (l *layout) read(message []byte, resource func(index int, b []byte, typeURL string) Resource) (*Response, error) {
-	r := &Response{Errors: none[ResourceError], Removed: none[ResourceName], RemovedLocators: none[ResourceName], beforeNonce: message}
-	hasErrors, hasRemoved, hasRemovedLocators := false, false, false
+	r := &Response{beforeNonce: message}
+	var seen uint64 // has a bit for each of the fields that are there
 	for b := message; len(b) > 0; {
 		f, rest, err := protofield.Next(b)
 		if err != nil {
@@ -32,6 +32,7 @@ func (l *layout) read(message []byte, resource func(index int, b []byte, typeURL
 		if f.Kind != protowire.BytesType {
 			continue
 		}
+		seen |= 1 << f.Number
 		var text *string
 		switch f.Number {
 		case l.version:
@@ -41,14 +42,7 @@ func (l *layout) read(message []byte, resource func(index int, b []byte, typeURL
 		case l.nonce:
 			text = &r.Nonce
 			r.beforeNonce, r.afterNonce = message[:len(message)-len(start)], rest
-		case l.resourceErrors:
-			hasErrors = true
-		case l.removed:
-			hasRemoved = true
-		case l.removedLocators:
-			hasRemovedLocators = true
-		}
-		if text == nil {
+		default:
 			continue
 		}
 		if !utf8.Valid(f.Value) {
@@ -59,43 +53,39 @@ func (l *layout) read(message []byte, resource func(index int, b []byte, typeURL
 	if r.TypeURL == "" {
 		return nil, fmt.Errorf("malformed %s: type_url is empty", l.message)
 	}
-	if hasErrors {
-		r.Errors = readErrors(message, l.resourceErrors)
-	}
-	if hasRemoved {
-		r.Removed = readNames(message, l.removed)
-	}
-	if hasRemovedLocators {
-		r.RemovedLocators = readLocators(message, l.removedLocators)
-	}
-	r.Resources = func(yield func(Resource) bool) {
-		index := 0
-		for b := range occurrences(message, l.resources) {
-			if !yield(resource(index, b, r.TypeURL)) {
-				return
-			}
-			index++
+	// Where a field is not there, the message is not searched for it.
+	with := func(number protowire.Number) []byte {
+		if seen&(1<<number) == 0 {
+			return nil
 		}
+		return message
 	}
+	r.Resources = occurrences(message, l.resources, func(index int, b []byte) Resource { return resource(index, b, r.TypeURL) })
+	r.Errors = occurrences(with(l.resourceErrors), l.resourceErrors, readError)
+	r.Removed = occurrences(with(l.removed), l.removed, func(_ int, b []byte) ResourceName { return ResourceName{Name: b} })
+	r.RemovedLocators = occurrences(with(l.removedLocators), l.removedLocators, readLocator)
 	return r, nil
 }
 
-func none[T any](func(T) bool) {}
-
-// occurrences iterates the values of a length-delimited field in a message that is
+// occurrences iterates what read makes of the occurrences of a length-delimited field in a message that is
 // well-formed. They are read again instead of listed, because a hostile message can hold
 // tens of millions of empty ones.
-func occurrences(message []byte, number protowire.Number) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
+func occurrences[T any](message []byte, number protowire.Number, read func(index int, b []byte) T) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		index := 0
 		for b := message; len(b) > 0; {
 			f, rest, err := protofield.Next(b)
 			if err != nil {
 				return
 			}
 			b = rest
-			if f.Number == number && f.Kind == protowire.BytesType && !yield(f.Value) {
+			if f.Number != number || f.Kind != protowire.BytesType {
+				continue
+			}
+			if !yield(read(index, f.Value)) {
 				return
 			}
+			index++
 		}
 	}
 }

@@ -85,19 +85,10 @@ func missing[T any](newer, older []T, compare func(a, b T) int, f func(T)) {
 // The fields of ResourceLocator.
 const locatorName, locatorConstraints protowire.Number = 1, 2
 
-// encodedSize is the size of a locator in serialized form.
-func (l Locator) encodedSize() int {
-	size := protowire.SizeTag(locatorName) + protowire.SizeBytes(len(l.Name))
-	if key := l.Constraints.Key(); key != "" { // the constraints in serialized form
-		size += protowire.SizeTag(locatorConstraints) + protowire.SizeBytes(len(key))
-	}
-	return size
-}
-
-// sizeOfLocators is the size of what appendLocators adds.
-func sizeOfLocators(field protowire.Number, locators []Locator) (size int) {
+// roomFor returns how many bytes appendLocators adds at most.
+func roomFor(locators []Locator) (size int) {
 	for _, l := range locators {
-		size += protowire.SizeTag(field) + protowire.SizeBytes(l.encodedSize())
+		size += l.Size(Dialect{Locators: true})
 	}
 	return size
 }
@@ -105,15 +96,13 @@ func sizeOfLocators(field protowire.Number, locators []Locator) (size int) {
 // appendLocators adds locators, as occurrences of a field, to a message in serialized form.
 // They are not made messages first, as a SotW request repeats all of them.
 func appendLocators(b []byte, field protowire.Number, locators []Locator) []byte {
+	var one []byte
 	for _, l := range locators {
-		b = protowire.AppendTag(b, field, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(l.encodedSize()))
-		b = protowire.AppendTag(b, locatorName, protowire.BytesType)
-		b = protowire.AppendString(b, l.Name)
-		if key := l.Constraints.Key(); key != "" {
-			b = protowire.AppendTag(b, locatorConstraints, protowire.BytesType)
-			b = protowire.AppendString(b, key)
+		one = protowire.AppendString(protowire.AppendTag(one[:0], locatorName, protowire.BytesType), l.Name)
+		if key := l.Constraints.Key(); key != "" { // the constraints in serialized form
+			one = protowire.AppendString(protowire.AppendTag(one, locatorConstraints, protowire.BytesType), key)
 		}
+		b = protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), one)
 	}
 	return b
 }

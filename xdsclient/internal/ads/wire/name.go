@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"iter"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
@@ -39,30 +38,12 @@ type ResourceError struct {
 
 var errNoName = errors.New("it names no resource")
 
-// readNames iterates the names in a field.
-func readNames(message []byte, number protowire.Number) iter.Seq[ResourceName] {
-	return func(yield func(ResourceName) bool) {
-		for b := range occurrences(message, number) {
-			if !yield(ResourceName{Name: b}) {
-				return
-			}
-		}
+// readLocator reads an envoy.service.discovery.v3.ResourceName.
+func readLocator(_ int, b []byte) (n ResourceName) {
+	if n.Err = n.merge(b); n.Err == nil && len(n.Name) == 0 {
+		n.Err = errNoName
 	}
-}
-
-// readLocators iterates the ResourceName messages in a field.
-func readLocators(message []byte, number protowire.Number) iter.Seq[ResourceName] {
-	return func(yield func(ResourceName) bool) {
-		for b := range occurrences(message, number) {
-			var n ResourceName
-			if n.Err = n.merge(b); n.Err == nil && len(n.Name) == 0 {
-				n.Err = errNoName
-			}
-			if !yield(n) {
-				return
-			}
-		}
-	}
+	return n
 }
 
 // merge reads an envoy.service.discovery.v3.ResourceName. As in every message, the last occurrence of a field wins; that of
@@ -82,21 +63,13 @@ func (n *ResourceName) merge(b []byte) error {
 	})
 }
 
-// readErrors iterates the envoy.service.discovery.v3.ResourceError messages in a field.
-func readErrors(message []byte, number protowire.Number) iter.Seq[ResourceError] {
-	return func(yield func(ResourceError) bool) {
-		index := 0
-		for b := range occurrences(message, number) {
-			e := ResourceError{Index: index}
-			if e.Err = e.merge(b); e.Err == nil && len(e.Name) == 0 {
-				e.Err = errNoName
-			}
-			if !yield(e) {
-				return
-			}
-			index++
-		}
+// readError reads an envoy.service.discovery.v3.ResourceError.
+func readError(index int, b []byte) ResourceError {
+	e := ResourceError{Index: index}
+	if e.Err = e.merge(b); e.Err == nil && len(e.Name) == 0 {
+		e.Err = errNoName
 	}
+	return e
 }
 
 // merge reads an envoy.service.discovery.v3.ResourceError.

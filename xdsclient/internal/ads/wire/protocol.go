@@ -79,24 +79,17 @@ type Response struct {
 
 // HasAnswers reports whether the response has a resource, or names one as removed.
 func (r *Response) HasAnswers() bool {
-	for range r.Resources {
-		return true
-	}
-	for range r.Removed {
-		return true
-	}
-	for range r.RemovedLocators {
-		return true
-	}
-	return false
+	return !isEmpty(r.Resources) || !isEmpty(r.Removed) || !isEmpty(r.RemovedLocators)
 }
 
 // HasErrors reports whether the response has an error in place of a resource.
-func (r *Response) HasErrors() bool {
-	for range r.Errors {
-		return true
+func (r *Response) HasErrors() bool { return !isEmpty(r.Errors) }
+
+func isEmpty[T any](all iter.Seq[T]) bool {
+	for range all {
+		return false
 	}
-	return false
+	return true
 }
 
 // Hash is the hash of the message, without the nonce.

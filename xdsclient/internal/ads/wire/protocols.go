@@ -35,7 +35,7 @@ func (d Dialect) Encode(r *Request) ([]byte, error) {
 		TypeUrl:       r.TypeURL,
 		ResponseNonce: r.Nonce,
 		ErrorDetail:   r.errorDetail(),
-	}, sizeOfLocators(locatorsInSotW, r.All.Locators))
+	}, roomFor(r.All.Locators))
 	return appendLocators(b, locatorsInSotW, r.All.Locators), err
 }
 
@@ -48,7 +48,7 @@ func encodeDelta(r *Request) ([]byte, error) {
 		InitialResourceVersions:  r.Cached,
 		ResponseNonce:            r.Nonce,
 		ErrorDetail:              r.errorDetail(),
-	}, sizeOfLocators(locatorsSubscribe, r.Subscribe.Locators)+sizeOfLocators(locatorsUnsubscribe, r.Unsubscribe.Locators))
+	}, roomFor(r.Subscribe.Locators)+roomFor(r.Unsubscribe.Locators))
 	b = appendLocators(b, locatorsSubscribe, r.Subscribe.Locators)
 	return appendLocators(b, locatorsUnsubscribe, r.Unsubscribe.Locators), err
 }

@@ -44,7 +44,9 @@ type Resource struct {
 func (r *Resource) HasAliases() bool { return r.aliased }
 
 // Aliases iterates the other names that the resource goes by.
-func (r *Resource) Aliases() iter.Seq[[]byte] { return occurrences(r.Wrapper, wrapperAliases) }
+func (r *Resource) Aliases() iter.Seq[[]byte] {
+	return occurrences(r.Wrapper, wrapperAliases, func(_ int, b []byte) []byte { return b })
+}
 
 // anyMessage is a google.protobuf.Any.
 type anyMessage struct {
@@ -78,59 +80,6 @@ const (
 	wrapperParameters = 8
 )
 
-// wrapper is an envoy.service.discovery.v3.Resource.
-type wrapper struct {
-	name, version []byte
-	resource      anyMessage
-	// full says that there is a resource, even if it is empty.
-	full    bool
-	aliased bool
-	// ttl is a google.protobuf.Duration, and cacheControl a Resource.CacheControl.
-	ttl, cacheControl []byte
-	// parameters are all occurrences of their field, tags included.
-	parameters []byte
-}
-
-func (w *wrapper) merge(b []byte) error {
-	for at := 0; at < len(b); {
-		f, rest, err := protofield.Next(b[at:])
-		if err != nil {
-			return fmt.Errorf("malformed envoy.service.discovery.v3.Resource: %w", err)
-		}
-		start := at
-		at = len(b) - len(rest)
-		if f.Kind != protowire.BytesType {
-			continue
-		}
-		switch f.Number {
-		case wrapperVersion:
-			if !utf8.Valid(f.Value) {
-				return errors.New("version: not valid UTF-8")
-			}
-			w.version = f.Value
-		case wrapperResource:
-			if err := w.resource.merge(f.Value); err != nil {
-				return fmt.Errorf("resource: %w", err)
-			}
-			w.full = true
-		case wrapperName:
-			if !utf8.Valid(f.Value) {
-				return errors.New("name: not valid UTF-8")
-			}
-			w.name = f.Value
-		case wrapperAliases:
-			w.aliased = true
-		case wrapperTTL:
-			w.ttl = f.Value
-		case wrapperCache:
-			w.cacheControl = f.Value
-		case wrapperParameters:
-			w.parameters = join(w.parameters, b[start:at])
-		}
-	}
-	return nil
-}
-
 // join appends b to a. It does not copy if b follows a in memory, as the occurrences of one
 // field mostly do.
 func join(a, b []byte) []byte {
@@ -160,18 +109,56 @@ func unpack(index int, b []byte, typeURL string) Resource {
 // unwrap reads a resource in its wrapper.
 func unwrap(index int, b []byte, typeURL string) Resource {
 	r := Resource{Index: index, Wrapper: b}
-	var w wrapper
-	if r.Err = w.merge(b); r.Err != nil {
-		return r
+	if err := r.merge(b, typeURL); err != nil {
+		return Resource{Index: index, Wrapper: b, Err: err}
 	}
-	r.Name, r.Version, r.Parameters, r.aliased = w.name, w.version, w.parameters, w.aliased
-	r.TTL, r.DoNotCache = readDuration(w.ttl), readNumbers(w.cacheControl)[1] != 0
-	if !w.full && len(w.name) > 0 && len(w.version) > 0 {
-		r.Heartbeat = true
-		return r
-	}
-	r.setValue(w.resource, typeURL)
 	return r
+}
+
+// merge reads an envoy.service.discovery.v3.Resource with a resource of a type.
+func (r *Resource) merge(b []byte, typeURL string) error {
+	var resource anyMessage
+	full := false // there is a resource, even if it is empty
+	for at := 0; at < len(b); {
+		f, rest, err := protofield.Next(b[at:])
+		if err != nil {
+			return fmt.Errorf("malformed envoy.service.discovery.v3.Resource: %w", err)
+		}
+		start := at
+		at = len(b) - len(rest)
+		if f.Kind != protowire.BytesType {
+			continue
+		}
+		switch f.Number {
+		case wrapperVersion:
+			if !utf8.Valid(f.Value) {
+				return errors.New("version: not valid UTF-8")
+			}
+			r.Version = f.Value
+		case wrapperResource:
+			if err := resource.merge(f.Value); err != nil {
+				return fmt.Errorf("resource: %w", err)
+			}
+			full = true
+		case wrapperName:
+			if !utf8.Valid(f.Value) {
+				return errors.New("name: not valid UTF-8")
+			}
+			r.Name = f.Value
+		case wrapperAliases:
+			r.aliased = true
+		case wrapperTTL: // a google.protobuf.Duration
+			r.TTL = readDuration(f.Value)
+		case wrapperCache: // a Resource.CacheControl
+			r.DoNotCache = readNumbers(f.Value)[1] != 0
+		case wrapperParameters: // all occurrences, tags included
+			r.Parameters = join(r.Parameters, b[start:at])
+		}
+	}
+	if r.Heartbeat = !full && len(r.Name) > 0 && len(r.Version) > 0; !r.Heartbeat {
+		r.setValue(resource, typeURL)
+	}
+	return nil
 }
 
 // ParseWrapper reads an envoy.service.discovery.v3.Resource with a resource of a type.
