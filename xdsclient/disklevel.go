@@ -169,7 +169,7 @@ func (l *diskLevel) mayRestore(r *resource) bool {
 // load reads the file.
 func (k *diskWriter) load() {
 	dirErr := k.file.MakeDir()
-	contents, err := k.file.Load(time.Now())
+	records, old, err := k.file.Load(time.Now())
 	c := k.client
 	c.mu.Lock()
 	defer c.unlock()
@@ -179,15 +179,15 @@ func (k *diskWriter) load() {
 	if err != nil {
 		c.warningf("xDS %v; it is ignored", err)
 	}
-	if contents.Old > 0 {
-		c.warningf("xDS resource cache %s: %d resources in it are too old and ignored", k.file.Path(), contents.Old)
+	if old > 0 {
+		c.warningf("xDS resource cache %s: %d resources in it are too old and ignored", k.file.Path(), old)
 	}
 	k.onDisk, k.stale = make(nameSet), time.Now().Add(k.refresh())
 	for _, l := range k.levels {
 		l.records = make(map[storedName][]*diskcache.Record)
 	}
-	for i := range contents.Records {
-		r := &contents.Records[i]
+	for i := range records {
+		r := &records[i]
 		var key authorityKey
 		if n, err := xdsname.Parse(r.Name); err == nil {
 			key = authorityOf(n)

@@ -258,8 +258,8 @@ func (k *diskWriter) includeAll(v *view) {
 // viewOfFile returns the resources that a start would find, without those that servers refused.
 func (k *diskWriter) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 	v, now := newView(), time.Now()
-	contents, _ := k.file.Load(now) // a file that cannot be read is replaced
-	for _, r := range contents.Records {
+	records, _, _ := k.file.Load(now) // a file that cannot be read is replaced
+	for _, r := range records {
 		if _, refused := refusals[r.Key]; !refused {
 			k.add(v, diskcache.Entry{Record: r})
 		}

@@ -102,7 +102,7 @@ func (d *transcriptDisk) events(x *transcript) []string {
 		return nil
 	}
 	synctest.Wait()
-	contents, err := cacheOf(x.c.config).Load(time.Now())
+	records, _, err := cacheOf(x.c.config).Load(time.Now())
 	var words []string
 	if err != nil {
 		if !strings.Contains(err.Error(), "too old") {
@@ -110,8 +110,8 @@ func (d *transcriptDisk) events(x *transcript) []string {
 		}
 		words = append(words, "too old")
 	}
-	for i := range contents.Records {
-		r := &contents.Records[i]
+	for i := range records {
+		r := &records[i]
 		c, err := dynwire.UnmarshalConstraints([]byte(r.Constraints))
 		xdstest.NoError(x.t, err)
 		word := r.Name

@@ -65,66 +65,61 @@ func (c *Cache) Path() string { return c.base() + ".resources" }
 // mark returns the second file, which secured.go explains.
 func (c *Cache) mark() string { return c.base() + ".tls" }
 
-// Contents is what a file has.
-type Contents struct {
-	Records []Record
-	// Old is how many resources were left out because of their age.
-	Old int
-}
-
-// Load reads the file. It returns no contents if there is none. An error names the file, which cannot be used. Times
-// that a clock ahead of this one has written count as now.
-func (c *Cache) Load(now time.Time) (Contents, error) {
-	contents, err := c.load(now)
+// Load returns what the file has, and how many more resources it has that are too old. It returns nothing if there is no file. An
+// error names the file, which cannot be used. Times that a clock ahead of this one has written count as now.
+func (c *Cache) Load(now time.Time) (records []Record, old int, err error) {
+	all, err := c.read()
 	if errors.Is(err, fs.ErrNotExist) {
-		return Contents{}, nil
+		return nil, 0, nil
 	}
-	if err != nil {
-		return Contents{}, fmt.Errorf("resource cache %s: %w", c.Path(), err)
-	}
-	return contents, nil
-}
-
-func (c *Cache) load(now time.Time) (Contents, error) {
-	if err := c.checkDir(); err != nil {
-		return Contents{}, err
-	}
-	b, err := c.read()
-	if err != nil || len(b) == 0 { // it was emptied
-		return Contents{}, err
-	}
-	h, all, err := decode(b)
-	if err != nil {
-		return Contents{}, err
-	}
-	if h.GetProgram() != c.program {
-		return Contents{}, errors.New("it is of another program, bootstrap or node")
-	}
-	if err := c.checkSecured(h); err != nil {
-		return Contents{}, err
-	}
-	var contents Contents
 	secured := make(map[uint64]struct{})
 	for _, r := range all {
 		if now.Sub(r.Time) > c.maxAge {
-			contents.Old++
+			old++
 			continue
 		}
-		r.Time = earlier(r.Time, now)
+		if r.Time.After(now) {
+			r.Time = now
+		}
 		if r.Secured {
 			secured[maphash.Comparable(seed, r.Key)] = struct{}{}
 		}
-		contents.Records = append(contents.Records, r)
+		records = append(records, r)
 	}
-	if len(contents.Records) == 0 && len(all) > 0 { // the newest record is the first
-		return Contents{}, fmt.Errorf("it is too old: current %v ago, and max_age is %v", now.Sub(all[0].Time).Round(time.Second), c.maxAge)
+	if len(records) == 0 && old > 0 { // the newest record is the first
+		err = fmt.Errorf("it is too old: current %v ago, and max_age is %v", now.Sub(all[0].Time).Round(time.Second), c.maxAge)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("resource cache %s: %w", c.Path(), err)
 	}
 	c.secured = secured
-	return contents, nil
+	return records, old, nil
 }
 
-// read reads the file as a whole, if nobody else can have written it.
-func (c *Cache) read() ([]byte, error) {
+// read returns all that the file has, if the file is of the program, and neither older than the second one nor empty.
+func (c *Cache) read() ([]Record, error) {
+	if err := c.checkDir(); err != nil {
+		return nil, err
+	}
+	b, err := c.readFile()
+	if err != nil || len(b) == 0 { // it was emptied
+		return nil, err
+	}
+	h, all, err := decode(b)
+	if err == nil && h.GetProgram() != c.program {
+		err = errors.New("it is of another program, bootstrap or node")
+	}
+	if err == nil {
+		err = c.checkSecured(h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// readFile reads the file as a whole, if nobody else can have written it.
+func (c *Cache) readFile() ([]byte, error) {
 	file, err := os.OpenFile(c.Path(), os.O_RDONLY|withoutWaiting, 0)
 	if err != nil {
 		return nil, err
@@ -161,13 +156,6 @@ func (c *Cache) checkDir() error {
 		return fmt.Errorf("the directory belongs to another user, who could bring back an older file: give it to this user (chown %d %s), or name another one", os.Geteuid(), c.dir)
 	}
 	return nil
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.After(b) {
-		return b
-	}
-	return a
 }
 
 // MakeDir makes the directory if it is not there.

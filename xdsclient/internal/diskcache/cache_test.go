@@ -48,9 +48,9 @@ func write(t *testing.T, dir string, at time.Time, records ...Record) {
 // load reads what a process that starts finds.
 func load(t *testing.T, dir string, at time.Time) []Record {
 	t.Helper()
-	contents, err := New(dir, fingerprint, time.Hour).Load(at)
+	records, _, err := New(dir, fingerprint, time.Hour).Load(at)
 	xdstest.NoError(t, err)
-	return contents.Records
+	return records
 }
 
 // only returns the one file of a directory with resources.
@@ -123,9 +123,9 @@ func TestAccessOfOthers(t *testing.T) {
 			continue // only root gives files away
 		}
 		c := New(dir, fingerprint, time.Hour)
-		got, err := c.Load(now)
+		got, _, err := c.Load(now)
 		want := strings.ReplaceAll(test.want, "DIR", dir)
-		if err == nil || !strings.Contains(err.Error(), want) || len(got.Records) > 0 {
+		if err == nil || !strings.Contains(err.Error(), want) || len(got) > 0 {
 			t.Errorf("got %v, %v, want %q", got, err, want)
 		}
 		if path != dir {

@@ -105,12 +105,12 @@ func (s *script) resource(word string) Record {
 }
 
 func (s *script) load() string {
-	contents, err := s.c.Load(s.now)
+	records, old, err := s.c.Load(s.now)
 	if err != nil {
-		return s.said(err, strings.Repeat(" and records", len(contents.Records)))
+		return s.said(err, strings.Repeat(" and records", len(records)))
 	}
 	var words []string
-	for _, r := range contents.Records {
+	for _, r := range records {
 		word := r.Name
 		if age := r.Time.Sub(s.now); age != 0 {
 			word += "@" + age.String()
@@ -127,10 +127,10 @@ func (s *script) load() string {
 		want.Resource, r.Resource = nil, nil // of which the word has all
 		xdstest.Equal(s.t, "record", want, r)
 		if words = append(words, word); len(words) == 10 {
-			return fmt.Sprintf("%d records", len(contents.Records))
+			return fmt.Sprintf("%d records", len(records))
 		}
 	}
-	return strings.Join(append(words, strings.Repeat("and one too old", contents.Old)), " ")
+	return strings.Join(append(words, strings.Repeat("and one too old", old)), " ")
 }
 
 func (s *script) write(words []string, refused bool) string {
