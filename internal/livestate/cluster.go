@@ -143,7 +143,7 @@ func (d *Cluster) endpoint(e *inspect.Endpoint) {
 	switch {
 	case e.Ejection != nil:
 		n.Ejected++
-	case !e.Usable(), e.HealthCheck == "NOT_SERVING":
+	case unhealthy(e):
 		n.Unhealthy++
 	case e.State == inspect.TransientFailure:
 		n.Failing++
@@ -157,24 +157,18 @@ func (d *Cluster) endpoint(e *inspect.Endpoint) {
 		n.Idle++
 		bad = false
 	}
-	if !bad || len(d.BadEndpoints) == MaxEndpoints {
-		return
+	if bad && len(d.BadEndpoints) < MaxEndpoints {
+		b := *e
+		b.Addresses, b.Hostname, b.Proxy, b.Connected, b.Error = b.Addresses[:1], "", "", "", text(b.Error)
+		if x := b.Ejection; x != nil {
+			b.Since = x.Since
+		}
+		d.BadEndpoints = append(d.BadEndpoints, b)
 	}
-	b := BadEndpoint{State: string(e.State), Since: e.Since, Error: text(e.Error), ErrorTime: e.ErrorTime}
-	if len(e.Addresses) > 0 {
-		b.Address = e.Addresses[0]
-	}
-	switch {
-	case !e.Usable():
-		b.Health = e.Health
-	case e.HealthCheck == "NOT_SERVING":
-		b.Health = "health check: NOT_SERVING"
-	}
-	if x := e.Ejection; x != nil {
-		b.EjectedBy, b.EjectedUntil, b.Since = x.Method, x.Until, x.Since
-	}
-	d.BadEndpoints = append(d.BadEndpoints, b)
 }
+
+// unhealthy reports whether an endpoint gets no RPCs by what the control plane or its health check says.
+func unhealthy(e *inspect.Endpoint) bool { return !e.Usable() || e.HealthCheck == "NOT_SERVING" }
 
 // endpointError says which endpoints do not work, and why the first of them does not.
 func (d *Cluster) endpointError() string {
@@ -190,7 +184,7 @@ func (d *Cluster) endpointError() string {
 	}
 	for i := range d.BadEndpoints {
 		if b := &d.BadEndpoints[i]; b.Error != "" {
-			return e + "; " + text(b.Address) + ": " + b.Error
+			return e + "; " + text(b.Addresses[0]) + ": " + b.Error
 		}
 	}
 	return e
@@ -198,7 +192,7 @@ func (d *Cluster) endpointError() string {
 
 func (d *Cluster) endpointSince() time.Time {
 	for i := range d.BadEndpoints {
-		if b := &d.BadEndpoints[i]; b.Health == "" && !b.Since.IsZero() {
+		if b := &d.BadEndpoints[i]; !unhealthy(b) && !b.Since.IsZero() {
 			return b.Since
 		}
 	}

@@ -68,7 +68,7 @@ func TestLargestState(t *testing.T) {
 	for range 500 {
 		c := &Cluster{Name: long, Target: long, Error: long, Notes: long, RPCs: rpcs()}
 		for range MaxEndpoints {
-			c.BadEndpoints = append(c.BadEndpoints, BadEndpoint{Address: long, Error: long})
+			c.BadEndpoints = append(c.BadEndpoints, inspect.Endpoint{Addresses: []string{long}, Error: long})
 			c.Routes = append(c.Routes, Route{Route: long, RPCs: rpcs()})
 		}
 		split := Split{Target: long, Route: long}
@@ -103,7 +103,7 @@ func TestNamesStay(t *testing.T) {
 	live.Priorities[0].Localities[0].Endpoints[0].Addresses[0] = cluster
 	s := Take(t.Context(), &Source{Channels: []inspect.Channel{configured(target, live)}, Clients: []*xdsclient.Dump{{Servers: []xdsclient.ServerDump{{URI: cluster, Err: errors.New("no")}}}}})
 	c, p := s.Clusters[0], s.Problems[0]
-	if c.Name != cluster || c.Target != target || c.BadEndpoints[0].Address != cluster || s.Channels[0].Target != target || s.Servers[0].URI != cluster ||
+	if c.Name != cluster || c.Target != target || c.BadEndpoints[0].Addresses[0] != cluster || s.Channels[0].Target != target || s.Servers[0].URI != cluster ||
 		p.Cluster != cluster || p.Target != target || s.Problems[1].Server != cluster {
 		t.Error("names are not as they were")
 	}
@@ -112,7 +112,7 @@ func TestNamesStay(t *testing.T) {
 	}
 	s.Bound()
 	c = s.Clusters[0]
-	for _, name := range []string{c.Name, c.Target, c.BadEndpoints[0].Address, s.Channels[0].Target, s.Servers[0].URI, s.Problems[0].Cluster, s.Problems[0].Target, s.Problems[1].Server} {
+	for _, name := range []string{c.Name, c.Target, c.BadEndpoints[0].Addresses[0], s.Channels[0].Target, s.Servers[0].URI, s.Problems[0].Cluster, s.Problems[0].Target, s.Problems[1].Server} {
 		if len(name) > 1200 {
 			t.Errorf("a name of %d bytes leaves the process", len(name))
 		}

@@ -164,7 +164,7 @@ func (g *gathering) where(c *Cluster) string {
 			}
 			places := EndpointPlaces(assignment)
 			for i := range c.BadEndpoints {
-				if at := places[c.BadEndpoints[i].Address]; at != "" {
+				if at := places[c.BadEndpoints[i].Addresses[0]]; at != "" {
 					return text(at)
 				}
 			}

@@ -17,7 +17,7 @@ import (
 )
 
 // Format is that of State as JSON. It grows when a key changes its meaning.
-const Format = "2"
+const Format = "3"
 
 // Health is how a cluster, or the process, is.
 type Health string
@@ -148,12 +148,13 @@ type Cluster struct {
 	// Since is when its trouble began, if that is known.
 	Since time.Time `json:"since,omitzero"`
 	// Error is why it does not work, and Notes is what is wrong with resources in use.
-	Error        string           `json:"error,omitempty"`
-	Notes        string           `json:"notes,omitempty"`
-	Endpoints    Endpoints        `json:"endpoints"`
-	BadEndpoints []BadEndpoint    `json:"bad_endpoints,omitempty"`
-	RPCs         *outcomes.Report `json:"rpcs,omitempty"`
-	Routes       []Route          `json:"routes,omitempty"`
+	Error     string    `json:"error,omitempty"`
+	Notes     string    `json:"notes,omitempty"`
+	Endpoints Endpoints `json:"endpoints"`
+	// BadEndpoints are those that are failing, ejected or unhealthy, each without names beside its first address. If it is ejected, Since is since when.
+	BadEndpoints []inspect.Endpoint `json:"bad_endpoints,omitempty"`
+	RPCs         *outcomes.Report   `json:"rpcs,omitempty"`
+	Routes       []Route            `json:"routes,omitempty"`
 
 	// Live is the cluster as the channel has it, nil in a State that has left the process.
 	Live *inspect.Cluster `json:"-"`
@@ -168,18 +169,6 @@ type Endpoints struct {
 	Failing    int `json:"failing"`
 	Ejected    int `json:"ejected"`
 	Unhealthy  int `json:"unhealthy"` // by the control plane, or by health checks
-}
-
-// BadEndpoint is one that is failing, ejected or unhealthy.
-type BadEndpoint struct {
-	Address      string    `json:"address"`
-	State        string    `json:"state"`
-	Since        time.Time `json:"since,omitzero"`
-	Error        string    `json:"error,omitempty"`
-	ErrorTime    time.Time `json:"error_time,omitzero"`
-	Health       string    `json:"health,omitempty"`
-	EjectedBy    string    `json:"ejected_by,omitempty"`
-	EjectedUntil time.Time `json:"ejected_until,omitzero"`
 }
 
 // Route is a route that has sent RPCs to a cluster.

@@ -38,7 +38,7 @@ func show(s *State) string {
 	for _, c := range s.Clusters[:min(len(s.Clusters), 5)] {
 		line("  cluster %s: %s %s; %v", c.Name, c.Health, c.Error, &c.Endpoints)
 		for _, e := range c.BadEndpoints {
-			line("    endpoint %s: %s", e.Address, cmp.Or(e.Health, e.EjectedBy, e.Error))
+			line("    endpoint %s: %s", e.Addresses[0], cmp.Or(e.Error, cmp.Or(e.Ejection, new(inspect.Ejection)).Method, e.HealthCheck, e.Health))
 		}
 		for _, r := range c.Routes {
 			line("    route %s: %s", r.Route, RPCs(r.RPCs))

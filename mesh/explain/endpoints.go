@@ -172,13 +172,13 @@ const ConnectionsUnknown = "connection state unknown"
 // reported adds how a cluster is in the words of another process, or that it does not say: said is nil.
 func (c *Cluster) reported(said *livestate.Cluster) {
 	c.Connections = ConnectionsUnknown
-	bad, complete := make(map[string]*livestate.BadEndpoint), false
+	bad, complete := make(map[string]*inspect.Endpoint), false
 	if said != nil {
 		n := &said.Endpoints
 		c.Connections, complete = n.String(), n.Connecting+n.Idle == 0 && n.Failing+n.Ejected+n.Unhealthy == len(said.BadEndpoints)
 		c.setPhase(&inspect.Cluster{Name: c.Name, Kind: c.Type, Phase: inspect.Phase(said.Phase), State: inspect.State(said.State), Error: said.Error})
 		for i := range said.BadEndpoints {
-			bad[said.BadEndpoints[i].Address] = &said.BadEndpoints[i]
+			bad[said.BadEndpoints[i].Addresses[0]] = &said.BadEndpoints[i]
 		}
 	}
 	inUse := c.Assignment.InUse()
@@ -196,10 +196,7 @@ func (c *Cluster) reported(said *livestate.Cluster) {
 	}
 	for _, e := range c.Assignment.Endpoints() {
 		if b := bad[e.Addresses[0]]; b != nil {
-			e.State, e.Error = inspect.State(b.State), b.Error
-			if b.EjectedBy != "" {
-				e.Ejection = &inspect.Ejection{Method: b.EjectedBy, Until: b.EjectedUntil}
-			}
+			e.State, e.Error, e.Ejection, e.HealthCheck = b.State, b.Error, b.Ejection, b.HealthCheck
 		}
 	}
 }

@@ -431,7 +431,7 @@ func (t *text) endpoints(endpoints []inspect.Endpoint, at map[string]string, wou
 		if len(e.Addresses) > 1 {
 			address += " (" + strings.Join(e.Addresses[1:], ", ") + ")"
 		}
-		style, state := shown(e)
+		style, state := EndpointText(e)
 		rows.Row(style, address, wouldBe+e.Health, fmt.Sprintf("weight %d", e.Weight), state, strings.TrimSpace(e.Error+behind(at[e.Addresses[0]])))
 	}
 	if more > 0 {
@@ -440,17 +440,18 @@ func (t *text) endpoints(endpoints []inspect.Endpoint, at map[string]string, wou
 	t.lines.AddTable(strings.Repeat(indent, 3), rows)
 }
 
-// shown says in words how an endpoint is in a running channel.
-func shown(e *inspect.Endpoint) (style styled.Style, state string) {
-	style, state = styled.OfState(e.Health, string(e.State), e.HealthCheck), string(e.State)
-	if e.Ejection != nil {
-		style, state = styled.Bad, strings.TrimSpace(state+" ejected")
-		if !e.Ejection.Until.IsZero() {
-			state += " until " + livestate.Clock(e.Ejection.Until)
+// EndpointText says how an endpoint is in a running channel, beside its Health.
+func EndpointText(e *inspect.Endpoint) (style styled.Style, text string) {
+	style, text = styled.OfState(e.Health, string(e.State), e.HealthCheck), string(e.State)
+	if x := e.Ejection; x != nil {
+		style = styled.Bad
+		text += ", ejected by " + x.Method
+		if !x.Until.IsZero() {
+			text += " until " + livestate.Clock(x.Until)
 		}
 	}
 	if e.HealthCheck != "" {
-		state = strings.TrimSpace(state + " health check: " + e.HealthCheck)
+		text += ", health check: " + e.HealthCheck
 	}
-	return style, state
+	return style, strings.TrimPrefix(text, ", ")
 }

@@ -211,16 +211,11 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 func (r *Report) reported(c *explain.Cluster) {
 	ready, all := 0, c.Assignment.Endpoints()
 	for _, e := range all {
-		bad := e.State == inspect.TransientFailure || e.Ejection != nil || e.HealthCheck == "NOT_SERVING"
-		switch {
-		case e.State == inspect.Ready && !bad:
-			ready++
-		case bad:
-			how := strings.TrimSpace(string(e.State) + " " + e.HealthCheck)
-			if e.Ejection != nil {
-				how += ", ejected by outlier detection"
-			}
+		switch _, how := explain.EndpointText(e); {
+		case e.State == inspect.TransientFailure || e.Ejection != nil || e.HealthCheck == "NOT_SERVING":
 			r.fail(endpoints.about(e.Error), "endpoint", e.Addresses[0], "%s", strings.Trim(how+": "+e.Error, ": "))
+		case e.State == inspect.Ready:
+			ready++
 		}
 	}
 	switch {

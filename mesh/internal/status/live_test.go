@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -55,7 +56,7 @@ func failing(s *livestate.State, c *livestate.Cluster) {
 	s.Problems = []livestate.Problem{{Severity: livestate.Failing, Subject: `cluster "c"`, Text: "no endpoint\nanswers", Where: "a.yaml:3", Cluster: "c"}}
 	c.Health, c.State, c.Error = livestate.Failing, "TRANSIENT_FAILURE", "connection refused"
 	c.Endpoints = livestate.Endpoints{All: 1, Failing: 1}
-	c.BadEndpoints = []livestate.BadEndpoint{{Address: "10.0.0.1:80", State: "TRANSIENT_FAILURE", Error: "connection refused", Since: time.Unix(0, 0)}}
+	c.BadEndpoints = []inspect.Endpoint{{Addresses: []string{"10.0.0.1:80"}, Health: "HEALTHY", State: "TRANSIENT_FAILURE", Error: "connection refused", Since: time.Unix(0, 0)}}
 	other := c.RPCs.Minute
 	other.Started, other.Ended, other.P50, other.P99 = 3, 0, nil, nil
 	c.RPCs.Minute.Failed, c.RPCs.Last = 600, &outcomes.Failure{Time: time.Unix(0, 0), Code: "UNAVAILABLE", Text: "connection refused"}
@@ -159,8 +160,8 @@ func TestExplainSaysWhatIsConnected(t *testing.T) {
 		{"failing", failing, []string{`cluster "c", where they fail with UNAVAILABLE: connection refused`, "10.0.0.1:80  HEALTHY  weight 1  TRANSIENT_FAILURE  connection refused", "connections  0 of 1 endpoint connected, 1 failing"}},
 		{"ejected", func(_ *livestate.State, c *livestate.Cluster) {
 			c.Endpoints = livestate.Endpoints{All: 1, Ejected: 1}
-			c.BadEndpoints = []livestate.BadEndpoint{{Address: "10.0.0.1:80", State: "READY", EjectedBy: "success_rate"}}
-		}, []string{"0 of 1 endpoint connected, 1 ejected", "READY ejected"}},
+			c.BadEndpoints = []inspect.Endpoint{{Addresses: []string{"10.0.0.1:80"}, Health: "HEALTHY", State: "READY", Ejection: &inspect.Ejection{Method: "success_rate"}}}
+		}, []string{"0 of 1 endpoint connected, 1 ejected", "READY, ejected by success_rate"}},
 		{"connecting", func(_ *livestate.State, c *livestate.Cluster) {
 			c.State, c.Endpoints = "CONNECTING", livestate.Endpoints{All: 1, Connecting: 1}
 		}, []string{"0 of 1 endpoint connected, 1 connecting", "10.0.0.1:80  HEALTHY  weight 1\n"}},

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -194,5 +195,8 @@ func stateOf(e *entry) *livestate.State {
 		return nil
 	}
 	state.Clusters = slices.DeleteFunc(state.Clusters, func(c *livestate.Cluster) bool { return c == nil }) // whatever a process says
+	for _, c := range state.Clusters {
+		c.BadEndpoints = slices.DeleteFunc(c.BadEndpoints, func(e inspect.Endpoint) bool { return len(e.Addresses) == 0 })
+	}
 	return state
 }

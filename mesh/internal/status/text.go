@@ -139,15 +139,11 @@ func (t *text) cluster(c *livestate.Cluster, told bool) {
 	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, &c.Endpoints, behind(": ", err), behind("; ", c.Notes), behind("; ", livestate.RPCs(c.RPCs)))
 	for i := range c.BadEndpoints {
 		e := &c.BadEndpoints[i]
-		style, how := styled.OfState(e.State, e.Health), e.State
-		if e.EjectedBy != "" {
-			style = styled.Bad
-			how += ", ejected by " + e.EjectedBy
-			if !e.EjectedUntil.IsZero() {
-				how += " until " + livestate.Clock(e.EjectedUntil)
-			}
+		style, how := explain.EndpointText(e)
+		if !e.Usable() {
+			how += ", " + e.Health
 		}
-		t.line(style, 2, "endpoint %s: %s%s%s%s", e.Address, how, behind(", ", e.Health), since(e.Since), behind(": ", e.Error))
+		t.line(style, 2, "endpoint %s: %s%s%s", e.Addresses[0], how, since(e.Since), behind(": ", e.Error))
 	}
 	for _, r := range c.Routes {
 		t.line(styled.Plain, 2, "route %s%s", r.Route, behind("; ", livestate.RPCs(r.RPCs)))
