@@ -105,6 +105,15 @@ type IgnoredField struct {
 	Places   int    `json:"places,omitempty"`
 }
 
+// String says which field is ignored, and why.
+func (f *IgnoredField) String() string {
+	text := xdsclient.Ignored{Path: f.Path, Reason: f.Reason, Places: f.Places}.String()
+	if f.Severity != "info" {
+		text = f.Severity + ": " + text
+	}
+	return text
+}
+
 // ignoredOf returns the ignored fields of a resource.
 func ignoredOf(all []xdsclient.Ignored) (list []IgnoredField) {
 	for _, i := range all {

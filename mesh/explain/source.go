@@ -128,6 +128,19 @@ func (r *Resource) status() *ResourceStatus {
 	return &s
 }
 
+// Status describes the resource, of any type, with what dynxds ignores of it.
+func (r *Resource) Status() *ResourceStatus {
+	s := r.status()
+	s.State = cmp.Or(s.State, "UNKNOWN")
+	if r.Raw != nil {
+		ignored, err := xdsresource.IgnoredFields(r.Raw)
+		if s.Ignored = ignoredOf(ignored); err != nil {
+			s.Faults = []string{"cannot determine the ignored fields: " + err.Error()}
+		}
+	}
+	return s
+}
+
 // Missing returns what becomes of RPCs, as the client does not have the resource in use.
 func (s *ResourceStatus) Missing() Fate {
 	what := fmt.Sprintf("%s %q", s.Type, s.Name)

@@ -169,15 +169,7 @@ func (t *text) faults(s *ResourceStatus) {
 	t.fields(styled.Bad, 1, "rejected", s.Faults...)
 	var list []string
 	for i := range s.Ignored {
-		f := &s.Ignored[i]
-		line := f.Path + ": " + f.Reason
-		if f.Places > 1 {
-			line += fmt.Sprintf(" (at %d places)", f.Places)
-		}
-		if f.Severity != "info" {
-			line = f.Severity + ": " + line
-		}
-		list = append(list, line)
+		list = append(list, s.Ignored[i].String())
 	}
 	t.fields(styled.Plain, 1, "ignored", few(list, maxIgnored, " fields")...)
 }

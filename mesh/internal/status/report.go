@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"path"
@@ -15,8 +14,6 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/retries"
-	"github.com/dynxds/dynxds/internal/typeurl"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/mesh/explain"
 )
 
@@ -32,27 +29,9 @@ type Client struct {
 	Node  string `json:"node"`
 	Scope string `json:"scope,omitempty"`
 	// State is how its channels are: nil if the process does not say.
-	State     *livestate.State `json:"state,omitempty"`
-	Resources []Resource       `json:"resources"`
-}
-
-// Resource is a resource that the client holds, or has asked for.
-type Resource struct {
-	Type    string    `json:"type"`
-	Name    string    `json:"name"`
-	State   string    `json:"state"`
-	Version string    `json:"version,omitempty"`
-	Updated time.Time `json:"updated,omitzero"`
-	Error   string    `json:"error,omitempty"`
-	// Ignored are the populated fields that dynxds does not act on, and IgnoredError why that is not known.
-	Ignored      []Ignored `json:"ignored,omitempty"`
-	IgnoredError string    `json:"ignored_error,omitempty"`
-}
-
-// Ignored is a field that is not acted on.
-type Ignored struct {
-	Severity string `json:"severity"`
-	Field    string `json:"field"`
+	State *livestate.State `json:"state,omitempty"`
+	// Resources are those that the client holds, or has asked for. They are Ignored by dynxds.
+	Resources []*explain.ResourceStatus `json:"resources"`
 }
 
 // sample is for how long a process has counted RPCs, at least, before its answer is believed.
@@ -85,7 +64,7 @@ func AskTop(ctx context.Context, p Process) (*Report, error) {
 	}
 	r.glance = true
 	for i := range r.Clients {
-		r.Clients[i].Resources = []Resource{}
+		r.Clients[i].Resources = []*explain.ResourceStatus{}
 	}
 	return r, nil
 }
@@ -99,29 +78,11 @@ func (c Client) uncounted() bool {
 func reportOf(clients []*client) *Report {
 	r := &Report{Clients: []Client{}}
 	for _, c := range clients {
-		shown := Client{Node: c.Client.NodeID, Scope: c.scope, State: c.State, Resources: []Resource{}}
+		shown := Client{Node: c.Client.NodeID, Scope: c.scope, State: c.State, Resources: []*explain.ResourceStatus{}}
 		for _, held := range c.Resources {
-			shown.Resources = append(shown.Resources, resource(held))
+			shown.Resources = append(shown.Resources, held.Status())
 		}
 		r.Clients = append(r.Clients, shown)
-	}
-	return r
-}
-
-func resource(held *explain.Resource) Resource {
-	r := Resource{
-		Type: typeurl.ShortName(held.TypeURL), Name: strings.TrimSpace(held.Name + " " + held.Variant), State: cmp.Or(held.State, "UNKNOWN"), Error: held.Error,
-	}
-	if held.Raw == nil {
-		return r
-	}
-	r.Version, r.Updated = held.Version, held.Updated
-	ignored, err := xdsresource.IgnoredFields(held.Raw)
-	if err != nil {
-		r.IgnoredError = err.Error()
-	}
-	for _, field := range ignored {
-		r.Ignored = append(r.Ignored, Ignored{field.Severity.String(), field.String()})
 	}
 	return r
 }
@@ -166,7 +127,7 @@ func States() []string {
 func (r *Report) Apply(f Filter) {
 	for i := range r.Clients {
 		c := &r.Clients[i]
-		c.Resources = slices.DeleteFunc(c.Resources, func(r Resource) bool { return !f.Takes(r.Name, r.State) })
+		c.Resources = slices.DeleteFunc(c.Resources, func(r *explain.ResourceStatus) bool { return !f.Takes(r.Name, r.State) })
 		if s := c.State; s != nil {
 			s.Problems = slices.DeleteFunc(s.Problems, func(p livestate.Problem) bool {
 				return !f.Takes(p.Cluster, string(p.Severity)) && !f.Takes(p.Target, string(p.Severity))

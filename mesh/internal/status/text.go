@@ -36,7 +36,7 @@ func (r *Report) Lines() styled.Text {
 			}
 		}
 		for j := range c.Resources {
-			t.resource(&c.Resources[j])
+			t.resource(c.Resources[j])
 		}
 	}
 	return t.lines
@@ -150,27 +150,23 @@ func (t *text) cluster(c *livestate.Cluster, told bool) {
 	}
 }
 
-func (t *text) resource(r *Resource) {
+func (t *text) resource(r *explain.ResourceStatus) {
 	version := ""
-	if r.Version != "" || !r.Updated.IsZero() {
+	if r.Cached && (r.Version != "" || !r.Updated.IsZero()) {
 		version = fmt.Sprintf(", version %q", r.Version)
 	}
 	if !r.Updated.IsZero() {
 		version += " of " + r.Updated.Format("2006-01-02 15:04:05")
 	}
-	t.line(styled.OfState(r.State), 1, "%s %s: %s%s", r.Type, r.Name, r.State, version)
+	t.line(styled.OfState(r.State), 1, "%s %s%s: %s%s", r.Type, r.Name, behind(" ", r.Variant), r.State, version)
 	if r.Error != "" {
 		t.line(styled.Bad, 2, "error: %s", r.Error)
 	}
-	if r.IgnoredError != "" {
-		t.line(styled.Plain, 2, "cannot determine the ignored fields: %s", r.IgnoredError)
+	for _, fault := range r.Faults {
+		t.line(styled.Plain, 2, "%s", fault)
 	}
-	for _, field := range r.Ignored {
-		what := "ignored"
-		if field.Severity != "info" {
-			what = field.Severity + ": ignored"
-		}
-		t.line(styled.Plain, 2, "%s: %s", what, field.Field)
+	for i := range r.Ignored {
+		t.line(styled.Plain, 2, "ignored: %s", &r.Ignored[i])
 	}
 }
 
