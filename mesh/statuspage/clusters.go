@@ -47,7 +47,7 @@ func slowest(c *livestate.Cluster) float64 {
 }
 
 func (v *view) clusters(w wanted) any {
-	p, state := v.snap.pulse(), w.get("state")
+	p, state := v.snap.pulse, w.get("state")
 	view := clustersView{States: make(map[string]int)}
 	all := p.Clusters
 	if order := orders[w.get("sort")]; order != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -48,11 +47,11 @@ func (v *view) overview(wanted) any {
 	if o.Plane != nil && o.Channels == 0 && o.Clients == 0 {
 		return o
 	}
-	p := v.snap.pulse()
+	p := v.snap.pulse
 	verdict := p.Verdict
 	verdict.Text = "" // which grows older: the page adds the ages to the parts
 	o.Verdict = &verdict
-	for i, method := range v.snap.methods() {
+	for i, method := range v.snap.methods {
 		x := p.Problems[i]
 		view := problemView{Problem: x, Channel: v.channelOf(x.Target), Method: method}
 		if x.Cluster != "" {
@@ -77,12 +76,12 @@ func (v *view) channelOf(target string) uint64 {
 	return 0
 }
 
-func (s *snapshot) takeMethods() (methods []string, waited time.Duration) {
-	problems := s.pulse().Problems
-	for i := range min(len(problems), livestate.MaxProblems) {
-		methods = append(methods, s.methodFor(problems[i].Target, problems[i].Cluster))
+// methodsFor returns snapshot.methods.
+func (s *snapshot) methodsFor(problems []livestate.Problem) (methods []string) {
+	for _, p := range problems[:min(len(problems), livestate.MaxProblems)] {
+		methods = append(methods, s.methodFor(p.Target, p.Cluster))
 	}
-	return methods, 0
+	return methods
 }
 
 // methodFor returns a method that a route of a channel sends to a cluster, or "".

@@ -19,7 +19,7 @@ type peers struct {
 }
 
 // peers returns the clients of the control plane, none without one.
-func (h *handler) peers() (p peers, waited time.Duration) {
+func (h *handler) peers() (p peers) {
 	var loads []controlplane.RecentLoad
 	if h.server != nil {
 		p.streams = h.server.Overview()
@@ -28,7 +28,7 @@ func (h *handler) peers() (p peers, waited time.Duration) {
 		loads = h.loads()
 	}
 	p.overview = clients.OverviewOf(p.streams, loads)
-	return p, 0
+	return p
 }
 
 // planeTypes are the types whose resources are listed, in order.
@@ -45,15 +45,15 @@ type served struct {
 }
 
 // served returns what the store has, nothing without one.
-func (h *handler) served() (s served, waited time.Duration) {
+func (h *handler) served() (s served) {
 	if h.store == nil {
-		return s, 0
+		return s
 	}
 	s.version = h.store.Version()
 	for _, t := range planeTypes {
 		s.resources = append(s.resources, h.store.Resources(t)...)
 	}
-	return s, 0
+	return s
 }
 
 // servedView is the resources of a control plane.
@@ -68,7 +68,7 @@ type servedView struct {
 }
 
 func (v *view) served(w wanted) any {
-	s, typ := v.snap.served(), w.get("type")
+	s, typ := v.snap.served, w.get("type")
 	view := servedView{StoreVersion: s.version, Types: make(map[string]int)}
 	view.list = listOf(w, s.resources, resourcesShown, func(r *controlplane.Resource) bool {
 		short := typeurl.ShortName(r.Any().GetTypeUrl())
@@ -105,7 +105,7 @@ const (
 )
 
 func (v *view) peers(w wanted) any {
-	p, state := v.snap.peers(), w.get("state")
+	p, state := v.snap.peers, w.get("state")
 	shown := first(p.overview.Destinations, peerDestinations)
 	return peersView{
 		Standings: p.overview.Standings, Destinations: shown, MoreDestinations: p.overview.MoreDestinations + len(p.overview.Destinations) - len(shown),
@@ -166,7 +166,7 @@ func (v *view) planeOverview(o *overview) *planeView {
 		view.Configuration = &state
 		o.Problems = append(o.Problems, configurationProblems(&state)...)
 	}
-	clients := v.snap.peers().overview
+	clients := v.snap.peers.overview
 	for _, r := range clients.Refusals {
 		o.Problems = append(o.Problems, problemView{Problem: livestate.Problem{
 			Severity: livestate.Failing, Kind: "client", Subject: "client " + r.Client,

@@ -250,16 +250,16 @@ func BenchmarkLargeMesh(b *testing.B) {
 	plane, conn := startChannel(b, "bench", largeMesh(clusters, "127.0.0.1:1")...)
 	conn.Connect()
 	h := newHandler(WithControlPlane(plane.Control(), plane.Store()))
-	snap := new(snapshots).take(h)
+	snap, _ := h.take()
 	for len(snap.entries) < 2*clusters+2 {
 		if b.Context().Err() != nil {
 			b.Fatal("the resources never arrived")
 		}
-		snap = new(snapshots).take(h)
+		snap, _ = h.take()
 	}
 	b.Run("snapshot", func(b *testing.B) {
 		for b.Loop() {
-			new(snapshots).take(h)
+			h.take()
 		}
 	})
 	b.Run("pulse", func(b *testing.B) {

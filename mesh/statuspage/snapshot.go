@@ -12,17 +12,17 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// snapshot is how the process is at one moment: what its xDS clients hold, and the parts that are made when the first viewer is shown them.
+// snapshot is how the process is at one moment.
 type snapshot struct {
 	channels []inspect.Channel
 	clients  []*xdsclient.Dump
 	entries  []*entry
-	pulse    func() *livestate.State
+	pulse    *livestate.State
 	// methods has, for each of the problems that are shown, a method whose RPCs go to the cluster that has the problem, or "".
-	methods func() []string
+	methods []string
 	// peers are the clients of the control plane of the process, and served is what its store has.
-	peers  func() peers
-	served func() served
+	peers  peers
+	served served
 }
 
 // entry is a resource of a client.
@@ -31,9 +31,9 @@ type entry struct {
 	client *xdsclient.Dump
 }
 
-// take takes a snapshot. Its parts are work of s, too.
-func (s *snapshots) take(h *handler) *snapshot {
-	snap := &snapshot{channels: channels.Inspect()}
+// take takes a snapshot, and returns how long it has waited for balancers.
+func (h *handler) take() (snap *snapshot, waited time.Duration) {
+	snap = &snapshot{channels: channels.Inspect(), peers: h.peers(), served: h.served()}
 	for _, c := range xdsclient.Clients() {
 		d := c.Dump()
 		snap.clients = append(snap.clients, d)
@@ -42,21 +42,9 @@ func (s *snapshots) take(h *handler) *snapshot {
 			snap.entries = append(snap.entries, &entry{&d.Resources[i], d})
 		}
 	}
-	snap.pulse, snap.methods = part(s, snap.takePulse), part(s, snap.takeMethods)
-	snap.peers, snap.served = part(s, h.peers), part(s, h.served)
-	return snap
-}
-
-// part returns what make does, which is called once, and whose time counts as work but for what it waited.
-func part[T any](s *snapshots, make func() (made T, waited time.Duration)) func() T {
-	return sync.OnceValue(func() T {
-		began := time.Now()
-		made, waited := make()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.work += time.Since(began) - waited
-		return made
-	})
+	snap.pulse, waited = snap.takePulse()
+	snap.methods = snap.methodsFor(snap.pulse.Problems)
+	return snap, waited
 }
 
 // findEntry returns a resource of a client: of several variants or servers one that is in use, if
@@ -111,9 +99,9 @@ func (s *snapshots) get(h *handler) *snapshot {
 		return s.last
 	}
 	s.taken = time.Now()
-	s.last = s.take(h)
-	s.work = time.Since(s.taken)
-	return s.last
+	snap, waited := h.take()
+	s.last, s.work = snap, time.Since(s.taken)-waited
+	return snap
 }
 
 // takePulse returns the state of the process. It asks the balancers, and returns how long it has waited for those that do not answer.
