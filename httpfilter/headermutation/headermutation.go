@@ -35,7 +35,16 @@ func init() {
 }
 
 // config is what both configurations hold.
-type config struct{ request, response, trailer headeredit.Edits }
+type config struct{ request, response, trailer edits }
+
+// edits are applied one after the other.
+type edits []func(metadata.MD)
+
+func (e edits) Apply(md metadata.MD) {
+	for _, edit := range e {
+		edit(md)
+	}
+}
 
 func parse[M interface{ GetMutations() *filterpb.Mutations }](m M, found *faults.Faults) httpfilter.Config {
 	var c config
@@ -44,7 +53,7 @@ func parse[M interface{ GetMutations() *filterpb.Mutations }](m M, found *faults
 		name string
 		pbs  []*mutationpb.HeaderMutation
 		side headeredit.Side
-		to   *headeredit.Edits
+		to   *edits
 	}{
 		{"request_mutations", pb.GetRequestMutations(), headeredit.Request, &c.request},
 		{"response_mutations", pb.GetResponseMutations(), headeredit.Response, &c.response},
@@ -69,12 +78,14 @@ func parse[M interface{ GetMutations() *filterpb.Mutations }](m M, found *faults
 	return &c
 }
 
-func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (headeredit.Edit, error) {
+func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (func(metadata.MD), error) {
 	switch action := pb.GetAction().(type) {
 	case *mutationpb.HeaderMutation_Remove:
-		return headeredit.Remove(side, action.Remove)
+		name, err := headeredit.Name(side, action.Remove)
+		return func(md metadata.MD) { delete(md, name) }, err
 	case *mutationpb.HeaderMutation_Append:
-		return headeredit.FromOption(side, action.Append)
+		edit, err := headeredit.FromOption(side, action.Append)
+		return edit.Apply, err
 	case *mutationpb.HeaderMutation_RemoveOnMatch_:
 		return removeOnMatch(side, action.RemoveOnMatch.GetKeyMatcher())
 	default:
@@ -83,7 +94,7 @@ func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (headeredit.E
 }
 
 // removeOnMatch removes all headers whose names match and that can be edited.
-func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredit.Edit, error) {
+func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (func(metadata.MD), error) {
 	m, err := headeredit.NameMatcher(pb)
 	if err != nil {
 		return nil, fmt.Errorf("key_matcher: %w", err)

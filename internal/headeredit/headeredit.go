@@ -1,6 +1,5 @@
-// Package headeredit reads Envoy's header edits, for HTTP filters and for xdsresource, which
-// compiles those of routes in a way of its own. An edit that gRPC does not support is left
-// out and reported; it does not make the resource invalid.
+// Package headeredit has Envoy's header edits, for HTTP filters and for xdsresource, which makes one of all edits of a level of routes for
+// one header. An edit that gRPC does not support is left out and reported; it does not make the resource invalid.
 package headeredit
 
 import (
@@ -28,16 +27,41 @@ const (
 	Response
 )
 
-// Edit changes metadata.
-type Edit func(metadata.MD)
+// Edit is everything that is done to one header. It depends only on whether the header is present before.
+type Edit struct {
+	Name string // in lower case
+	// Replace says that the values that the header has are removed before Present is appended.
+	Replace bool
+	// Present is appended if the header is present, Absent if it is not. Values of headers whose names end in "-bin" are decoded, as in
+	// metadata.
+	Present, Absent []string
+}
+
+// Apply edits md. The caller owns md and its slices.
+func (e *Edit) Apply(md metadata.MD) {
+	old, add := md[e.Name], e.Absent
+	if len(old) > 0 {
+		add = e.Present
+		if e.Replace {
+			old = nil
+		}
+	}
+	if len(old)+len(add) == 0 {
+		delete(md, e.Name)
+		return
+	}
+	if len(add) > 0 {
+		md[e.Name] = slices.Concat(old, add)
+	}
+}
 
 // Edits are applied one after the other.
 type Edits []Edit
 
 // Apply edits md. The caller owns md and its slices.
 func (e Edits) Apply(md metadata.MD) {
-	for _, edit := range e {
-		edit(md)
+	for i := range e {
+		e[i].Apply(md)
 	}
 }
 
@@ -74,43 +98,36 @@ func FromOptions(side Side, options []*corepb.HeaderValueOption) (edits Edits, i
 func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
 	name, err := Name(side, pb.GetHeader().GetKey())
 	if err != nil {
-		return nil, err
+		return Edit{}, err
 	}
 	value, err := Value(name, pb.GetHeader())
 	if err != nil {
-		return nil, err
+		return Edit{}, err
 	}
 	action, err := Action(pb)
 	if err != nil {
-		return nil, fmt.Errorf("header %q: %w", name, err)
+		return Edit{}, fmt.Errorf("header %q: %w", name, err)
 	}
 	if value == "" && !pb.GetKeepEmptyValue() {
-		return nil, fmt.Errorf("header %q: the value is empty, and keep_empty_value is not set", name)
+		return Edit{}, fmt.Errorf("header %q: the value is empty, and keep_empty_value is not set", name)
 	}
 	return Set(name, value, action)
 }
 
 // Set returns the edit that sets a header, whose name and value are those of metadata.
 func Set(name, value string, action corepb.HeaderValueOption_HeaderAppendAction) (Edit, error) {
+	values := []string{value}
 	switch action {
 	case corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
-		return func(md metadata.MD) { md[name] = append(slices.Clip(md[name]), value) }, nil
+		return Edit{Name: name, Present: values, Absent: values}, nil
 	case corepb.HeaderValueOption_ADD_IF_ABSENT:
-		return func(md metadata.MD) {
-			if len(md[name]) == 0 {
-				md[name] = []string{value}
-			}
-		}, nil
+		return Edit{Name: name, Absent: values}, nil
 	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
-		return func(md metadata.MD) { md[name] = []string{value} }, nil
+		return Edit{Name: name, Replace: true, Present: values, Absent: values}, nil
 	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS:
-		return func(md metadata.MD) {
-			if len(md[name]) > 0 {
-				md[name] = []string{value}
-			}
-		}, nil
+		return Edit{Name: name, Replace: true, Present: values}, nil
 	default:
-		return nil, fmt.Errorf("header %q: append_action %v is not known", name, action)
+		return Edit{}, fmt.Errorf("header %q: append_action %v is not known", name, action)
 	}
 }
 
@@ -128,14 +145,8 @@ func Action(pb *corepb.HeaderValueOption) (corepb.HeaderValueOption_HeaderAppend
 	return action, nil
 }
 
-// Remove returns the edit that removes a header.
-func Remove(side Side, key string) (Edit, error) {
-	name, err := Name(side, key)
-	if err != nil {
-		return nil, err
-	}
-	return func(md metadata.MD) { delete(md, name) }, nil
-}
+// Remove returns the edit that removes a header, whose name is that of metadata.
+func Remove(name string) Edit { return Edit{Name: name, Replace: true} }
 
 // Name returns the name of a header in lower case. It fails if the header cannot be edited.
 func Name(side Side, key string) (string, error) {

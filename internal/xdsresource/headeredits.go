@@ -27,50 +27,16 @@ type HeaderMutations struct {
 // HeaderEdits are edits of several levels in the order in which they are
 // applied: from the ClusterWeight over Route and VirtualHost to the
 // RouteConfiguration, or, if most_specific_header_mutations_wins is set, the
-// other way round. Routes share the levels above them.
-type HeaderEdits []HeaderLevel
-
-// HeaderLevel has one entry for each header that the level edits.
-type HeaderLevel []HeaderEdit
-
-// HeaderEdit is everything that a level does to one header. It depends only on whether the
-// header is present before.
-type HeaderEdit struct {
-	// Name is in lower case. It is never that of a pseudo header, "host", or
-	// one that starts with "grpc-", nor, in requests, one that gRPC itself
-	// fills in.
-	Name string
-	// Replace says that the values that the header has are removed before Present is
-	// appended.
-	Replace bool
-	// Present is appended if the header is present, Absent if it is not. Values of
-	// headers whose names end in "-bin" are decoded, as in metadata.
-	Present, Absent []string
-}
+// other way round. A level has one edit for each header. Routes share the levels above them.
+//
+// No edit is of a pseudo header, "host", or a header that starts with "grpc-", nor, in requests, of one that gRPC itself
+// fills in.
+type HeaderEdits []headeredit.Edits
 
 // Apply edits md. The caller must own md and the slices in it.
 func (e HeaderEdits) Apply(md metadata.MD) {
 	for _, level := range e {
-		for i := range level {
-			level[i].apply(md)
-		}
-	}
-}
-
-func (e *HeaderEdit) apply(md metadata.MD) {
-	old, add := md[e.Name], e.Absent
-	if len(old) > 0 {
-		add = e.Present
-		if e.Replace {
-			old = nil
-		}
-	}
-	if len(old)+len(add) == 0 {
-		delete(md, e.Name)
-		return
-	}
-	if len(add) > 0 {
-		md[e.Name] = slices.Concat(old, add)
+		level.Apply(md)
 	}
 }
 
@@ -116,7 +82,7 @@ func (d *routeDecoder) headerMutations(at *faults.Path, pb headerFields, above *
 
 // order puts a level before those above it, or after them if the most specific level
 // wins.
-func (d *routeDecoder) order(level HeaderLevel, above HeaderEdits) HeaderEdits {
+func (d *routeDecoder) order(level headeredit.Edits, above HeaderEdits) HeaderEdits {
 	if len(level) == 0 {
 		return above
 	}
@@ -150,21 +116,11 @@ func (d *routeDecoder) mirrorMutations(at *faults.Path, pbs []*mutationpb.Header
 	return edits
 }
 
-// levelBuilder compiles the edits of one level. Within a level, as in Envoy, headers are
-// removed first; then it is determined, once, which headers are present; then values are
-// overwritten, and finally appended.
+// levelBuilder has the edits of one level, one for each entry of its lists. Those that remove a header have no values.
 type levelBuilder struct {
 	*validator
-	side   headeredit.Side
-	edits  []pendingEdit
-	byName map[string]int
-}
-
-// pendingEdit is an edit so far. A value that overwrites is the first of Present or Absent; the last such value counts.
-type pendingEdit struct {
-	HeaderEdit
-	removed   bool
-	addsFirst bool // the first of Absent overwrites; Replace says so of Present
+	side  headeredit.Side
+	edits headeredit.Edits
 }
 
 func (b *levelBuilder) remove(at *faults.Path, field string, names []string) {
@@ -178,7 +134,7 @@ func (b *levelBuilder) remove(at *faults.Path, field string, names []string) {
 
 func (b *levelBuilder) removeOne(at *faults.Path, name string) {
 	if name, ok := b.name(at, name); ok {
-		b.edit(name).removed = true
+		b.edits = append(b.edits, headeredit.Remove(name))
 	}
 }
 
@@ -206,35 +162,12 @@ func (b *levelBuilder) addOne(at *faults.Path, pb *corepb.HeaderValueOption) {
 		b.ignore(at.Field("header"), "%v", err)
 		return
 	}
-	if _, known := corepb.HeaderValueOption_HeaderAppendAction_name[int32(action)]; !known {
-		b.ignore(at.Field("append_action"), "the action %d is unknown", action)
-		return
+	edit, err := headeredit.Set(name, value, action)
+	if err != nil {
+		b.ignore(at.Field("append_action"), "%v", err)
+	} else if value != "" || pb.GetKeepEmptyValue() {
+		b.edits = append(b.edits, edit)
 	}
-	if value != "" || pb.GetKeepEmptyValue() {
-		b.edit(name).add(action, value)
-	}
-}
-
-func (e *pendingEdit) add(action corepb.HeaderValueOption_HeaderAppendAction, value string) {
-	switch action {
-	case corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
-		e.Present, e.Absent = append(e.Present, value), append(e.Absent, value)
-	case corepb.HeaderValueOption_ADD_IF_ABSENT:
-		e.Absent = append(e.Absent, value)
-	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
-		overwrite(&e.Present, &e.Replace, value)
-		overwrite(&e.Absent, &e.addsFirst, value)
-	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS:
-		overwrite(&e.Present, &e.Replace, value)
-	}
-}
-
-// overwrite makes value the first of the values, in place of the one that is, if any.
-func overwrite(values *[]string, first *bool, value string) {
-	if *first {
-		*values = (*values)[1:]
-	}
-	*values, *first = slices.Insert(*values, 0, value), true
 }
 
 // name returns the name of a header in lower case. It reports false if the
@@ -244,30 +177,40 @@ func (b *levelBuilder) name(at *faults.Path, key string) (name string, ok bool) 
 	if err != nil {
 		b.ignore(at, "%v", err)
 	}
-	return name, err == nil
+	return b.intern(name), err == nil
 }
 
-// edit returns the edit of a header so far. It is valid until the next call.
-func (b *levelBuilder) edit(name string) *pendingEdit {
-	i, ok := b.byName[name]
-	if !ok {
-		if b.byName == nil {
-			b.byName = make(map[string]int)
+// level makes one edit of those for each header. Within a level, as in Envoy, headers are
+// removed first; then it is determined, once, which headers are present; then values are
+// overwritten, of which the last one counts, and finally appended.
+func (b *levelBuilder) level() headeredit.Edits {
+	var level headeredit.Edits
+	of := make(map[string]int, len(b.edits))
+	for _, one := range b.edits {
+		i, known := of[one.Name]
+		if !known {
+			i = len(level)
+			of[one.Name], level = i, append(level, headeredit.Edit{Name: one.Name})
 		}
-		i = len(b.edits)
-		b.byName[name] = i
-		b.edits = append(b.edits, pendingEdit{HeaderEdit: HeaderEdit{Name: b.intern(name)}})
+		if e := &level[i]; one.Replace {
+			e.Replace = true
+			if one.Present != nil {
+				e.Present = one.Present
+			}
+			if one.Absent != nil {
+				e.Absent = one.Absent
+			}
+		}
 	}
-	return &b.edits[i]
-}
-
-func (b *levelBuilder) level() HeaderLevel {
-	level := make(HeaderLevel, len(b.edits))
-	for i, e := range b.edits {
-		if e.removed {
-			e.Replace, e.Present = true, e.Absent
+	for _, one := range b.edits {
+		if e := &level[of[one.Name]]; !one.Replace {
+			e.Present, e.Absent = append(e.Present, one.Present...), append(e.Absent, one.Absent...)
 		}
-		level[i] = e.HeaderEdit
+	}
+	for _, one := range b.edits {
+		if e := &level[of[one.Name]]; one.Replace && one.Present == nil {
+			e.Present = e.Absent // The header is removed, and so absent.
+		}
 	}
 	return level
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -109,7 +110,7 @@ func (e *routeExplainer) headers(m *xdsresource.HeaderMutations, at string) (lis
 }
 
 // describeEdit describes everything that a level does to one header.
-func describeEdit(h *xdsresource.HeaderEdit) string {
+func describeEdit(h *headeredit.Edit) string {
 	present, absent := describeValues(h.Name, h.Present), describeValues(h.Name, h.Absent)
 	switch {
 	case h.Replace && len(h.Present)+len(h.Absent) == 0:

@@ -165,7 +165,7 @@ func (r *Rules) Edits(options []*corepb.HeaderValueOption, remove []string) (edi
 		if err := checkName(name); err != nil {
 			return nil, err
 		}
-		add(name, func(md metadata.MD) { delete(md, name) })
+		add(name, headeredit.Remove(name))
 	}
 	return edits, disallowed
 }
