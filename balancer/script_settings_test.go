@@ -27,7 +27,7 @@ func (s *script) set(of *scripted, setting string) {
 		for _, name := range strings.Split(value, ",") {
 			set = append(set, statusOf(name))
 		}
-		c.Sessions = xdsresource.Sessions{Statuses: xdsresource.HealthSetOf(set...), IdleTimeout: time.Minute}
+		c.Sessions = xdsresource.Sessions{Statuses: xdsresource.SetOf(set...), IdleTimeout: time.Minute}
 	case "health": // the service that is asked for; empty: no health check
 		if c.HealthCheck = nil; value != "" {
 			c.HealthCheck = &xdsresource.HealthCheck{Service: value}

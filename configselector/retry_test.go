@@ -21,7 +21,7 @@ func retried(p xdsresource.RetryPolicy) *xdsresource.Route {
 		p.MaxAttempts = 3
 	}
 	if p.Codes == 0 {
-		p.Codes = xdsresource.NewCodeSet(codes.Unavailable, codes.Internal)
+		p.Codes = xdsresource.SetOf(codes.Unavailable, codes.Internal)
 	}
 	if p.BaseBackoff == 0 {
 		p.BaseBackoff, p.MaxBackoff = time.Millisecond, time.Millisecond

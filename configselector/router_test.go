@@ -20,7 +20,7 @@ func edits(name string, replace bool, values ...string) xdsresource.HeaderEdits 
 func TestHashIsComputedWhenAsked(t *testing.T) {
 	t.Parallel()
 	route := toC()
-	route.HashPolicies = []xdsresource.HashPolicy{{Kind: xdsresource.HashHeader, Header: "user"}}
+	route.HashPolicies = []xdsresource.HashPolicy{{Header: "user"}}
 	hash := func(w *world, md ...string) uint64 {
 		given := mustUnary(t, metadata.AppendToOutgoingContext(t.Context(), md...), w.s, "/s/m")
 		d := decision.FromContext(given)
@@ -39,7 +39,7 @@ func TestHashIsComputedWhenAsked(t *testing.T) {
 	}
 	// Headers that the application gives by call options count, also behind a filter.
 	bySubtype := toC()
-	bySubtype.HashPolicies = []xdsresource.HashPolicy{{Kind: xdsresource.HashHeader, Header: "content-type"}}
+	bySubtype.HashPolicies = []xdsresource.HashPolicy{{Header: "content-type"}}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{bySubtype}, listener: chainOf(marking("f"))})
 	subtypes := map[uint64]bool{}
 	for _, subtype := range []string{"", "proto", "json", "json"} {

@@ -127,7 +127,7 @@ type script struct {
 
 func newScript(t *testing.T, k kind) *script {
 	s := &script{t: t, kind: k, route: toC(), answers: []answer{{}}, requests: []string{"one ", "two ", "three"}, name: "r", policy: xdsresource.RetryPolicy{
-		MaxAttempts: 3, Codes: xdsresource.NewCodeSet(codes.Unavailable, codes.Internal), BaseBackoff: ms, MaxBackoff: ms,
+		MaxAttempts: 3, Codes: xdsresource.SetOf(codes.Unavailable, codes.Internal), BaseBackoff: ms, MaxBackoff: ms,
 	}}
 	s.config.vh = traceHost
 	return s

@@ -105,7 +105,7 @@ func (s *script) setPolicy(key, value string) {
 	case "on":
 		p.Codes = 0
 		if value != "" {
-			p.Codes = xdsresource.NewCodeSet(s.code(value))
+			p.Codes = xdsresource.SetOf(s.code(value))
 		}
 	case "backoff":
 		p.BaseBackoff = s.duration(value)

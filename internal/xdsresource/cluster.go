@@ -147,7 +147,6 @@ func readCluster(v *validator, raw []byte) *Cluster {
 		c.Load = d.loadReporting(pb)
 		c.Service = serviceOf(pb)
 	}
-	c.Ignored = v.ignored.list()
 	return c
 }
 

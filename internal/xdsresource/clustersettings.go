@@ -214,31 +214,14 @@ func (d clusterDecoder) healthCheck(pb *clusterpb.Cluster) (found *HealthCheck) 
 type Sessions struct {
 	// Statuses are the health statuses of endpoints that such RPCs go to
 	// (common_lb_config.override_host_status).
-	Statuses HealthSet
+	Statuses Set[HealthStatus]
 	// IdleTimeout is how long a connection that only sessions need is kept after
 	// the last pick of it.
 	IdleTimeout time.Duration
 }
 
 // DefaultSessions are the settings of a Cluster that has none of its own.
-var DefaultSessions = Sessions{Statuses: HealthSetOf(HealthUnknown, HealthHealthy), IdleTimeout: time.Hour}
-
-// HealthSet is a set of HealthStatus. The zero HealthSet is empty.
-type HealthSet uint8
-
-// HealthSetOf returns the set of the given statuses.
-func HealthSetOf(statuses ...HealthStatus) HealthSet {
-	var s HealthSet
-	for _, h := range statuses {
-		s |= 1 << h
-	}
-	return s
-}
-
-// Has reports whether h is in the set.
-func (s HealthSet) Has(h HealthStatus) bool {
-	return s&(1<<uint(h)) != 0 // A resource may hold any number, negative ones too.
-}
+var DefaultSessions = Sessions{Statuses: SetOf(HealthUnknown, HealthHealthy), IdleTimeout: time.Hour}
 
 const httpProtocolOptionsTypeURL = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
@@ -265,12 +248,11 @@ func (d clusterDecoder) sessions(pb *clusterpb.Cluster) Sessions {
 // overrideHostStatus ignores statuses that gRPC does not support for sessions. gRFC A55
 // requires them to be ignored rather than rejected, so that Envoy and gRPC can use the same
 // Cluster.
-func overrideHostStatus(pb *corepb.HealthStatusSet) HealthSet {
-	var s HealthSet
+func overrideHostStatus(pb *corepb.HealthStatusSet) (s Set[HealthStatus]) {
 	for _, h := range pb.GetStatuses() {
 		switch h := HealthStatus(h); h {
 		case HealthUnknown, HealthHealthy, HealthDraining:
-			s |= HealthSetOf(h)
+			s |= SetOf(h)
 		}
 	}
 	return s

@@ -31,7 +31,7 @@ func TestLoadReportingIsOfTheServer(t *testing.T) {
 
 func TestHealthSetOfUnknownStatuses(t *testing.T) {
 	t.Parallel()
-	all := HealthSet(0xff)
+	all := Set[HealthStatus](0xff)
 	for _, h := range []HealthStatus{-1, 8, 1 << 30} {
 		if all.Has(h) {
 			t.Errorf("Has(%d) is true", h)

@@ -48,30 +48,35 @@ var (
 	EndpointsType          = typeOf(typeurl.Endpoints, "ClusterLoadAssignment", false, readEndpoints)
 )
 
-// readers decode the resources of these types, by type URL. What they return after an error is of no use.
-var readers = make(map[string]func(*validator, []byte) any)
+// readers decode the resources of these types, by type URL, but for what is ignored of them. What they return after an error is of no use.
+var readers = make(map[string]func(*validator, []byte) resource)
 
-func (l *Listener) ignored() []xdsclient.Ignored            { return l.Ignored }
-func (rc *RouteConfiguration) ignored() []xdsclient.Ignored { return rc.Ignored }
-func (c *Cluster) ignored() []xdsclient.Ignored             { return c.Ignored }
-func (e *Endpoints) ignored() []xdsclient.Ignored           { return e.Ignored }
+// resource is a decoded resource, which has what is ignored of it.
+type resource interface{ ignored() *[]xdsclient.Ignored }
 
-func typeOf[T interface{ ignored() []xdsclient.Ignored }](typeURL, name string, full bool, read func(*validator, []byte) T) *xdsclient.ResourceType {
-	readers[typeURL] = func(v *validator, raw []byte) any { return read(v, raw) }
+func (l *Listener) ignored() *[]xdsclient.Ignored            { return &l.Ignored }
+func (rc *RouteConfiguration) ignored() *[]xdsclient.Ignored { return &rc.Ignored }
+func (c *Cluster) ignored() *[]xdsclient.Ignored             { return &c.Ignored }
+func (e *Endpoints) ignored() *[]xdsclient.Ignored           { return &e.Ignored }
+
+func typeOf[T resource](typeURL, name string, full bool, read func(*validator, []byte) T) *xdsclient.ResourceType {
+	readers[typeURL] = func(v *validator, raw []byte) resource { return read(v, raw) }
 	return &xdsclient.ResourceType{
 		TypeURL: typeURL, Name: name, FullStateInSotW: full,
 		Decode: func(resource *anypb.Any, o xdsclient.DecodeOptions) (any, error) {
 			trusted := o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer)
 			return (&validator{DecodeOptions: o, trusted: trusted}).decode(typeURL, resource)
 		},
-		Ignored: func(value any) []xdsclient.Ignored { return value.(T).ignored() },
+		Ignored: func(value any) []xdsclient.Ignored { return *value.(T).ignored() },
 	}
 }
 
 // validator is the state of decoding one resource, of any type. The decoders of the
 // types embed it: routeDecoder, clusterDecoder and endpointDecoder.
 type validator struct {
-	report
+	faults Faults
+	// ignored is what is left out of the value.
+	ignored ignoredList
 	// Of the options, Bootstrap may be nil: the names of certificate providers are not checked then.
 	xdsclient.DecodeOptions
 	// client is whose decoder this is: that of dynxds, but for explanations.
@@ -91,13 +96,15 @@ type validator struct {
 	strings map[string]string
 }
 
-func (v *validator) decode(typeURL string, resource *anypb.Any) (value any, err error) {
-	if v.hasType(nil, resource, typeURL) {
-		value = readers[typeURL](v, resource.GetValue())
+func (v *validator) decode(typeURL string, packed *anypb.Any) (any, error) {
+	var value resource
+	if v.hasType(nil, packed, typeURL) {
+		value = readers[typeURL](v, packed.GetValue())
 	}
-	if err := v.err(); err != nil {
-		return nil, err
+	if v.failed() {
+		return nil, &v.faults
 	}
+	*value.ignored() = v.ignored.list()
 	return value, nil
 }
 
@@ -124,58 +131,43 @@ type Faults struct{ faults.Faults }
 // Error returns all errors on one line, since it becomes part of a NACK.
 func (f *Faults) Error() string { return f.Join("; ") }
 
-// report collects the errors of one resource, and what is ignored of it.
-type report struct {
-	faults Faults
-	// ignored is what is left out of the value.
-	ignored ignoredList
-}
-
 // fault notes that the field at p is invalid.
-func (r *report) fault(p *faults.Path, format string, args ...any) {
-	r.faults.Addf(p, format, args...)
+func (v *validator) fault(p *faults.Path, format string, args ...any) {
+	v.faults.Addf(p, format, args...)
 }
 
 // lack notes that this client lacks what the field at p asks for, and what to do about that: the control plane need not change.
-func (r *report) lack(p *faults.Path, suggestion, format string, args ...any) {
-	r.faults.Add(faults.Fault{Path: p.String(), Problem: faults.Shorten(fmt.Sprintf(format, args...), faults.MaxProblem), Suggestion: suggestion})
+func (v *validator) lack(p *faults.Path, suggestion, format string, args ...any) {
+	v.faults.Add(faults.Fault{Path: p.String(), Problem: faults.Shorten(fmt.Sprintf(format, args...), faults.MaxProblem), Suggestion: suggestion})
 }
 
 // ignore notes that the field at p is left out of the value.
-func (r *report) ignore(p *faults.Path, format string, args ...any) {
-	r.leaveOut(p, xdsclient.SeverityInfo, format, args...)
+func (v *validator) ignore(p *faults.Path, format string, args ...any) {
+	v.leaveOut(p, xdsclient.SeverityInfo, format, args...)
 }
 
 // warn notes that the field at p is left out of the value, and that RPCs may go
 // elsewhere because of that.
-func (r *report) warn(p *faults.Path, format string, args ...any) {
-	r.leaveOut(p, xdsclient.SeverityWarning, format, args...)
+func (v *validator) warn(p *faults.Path, format string, args ...any) {
+	v.leaveOut(p, xdsclient.SeverityWarning, format, args...)
 }
 
-func (r *report) leaveOut(p *faults.Path, severity xdsclient.Severity, format string, args ...any) {
+func (v *validator) leaveOut(p *faults.Path, severity xdsclient.Severity, format string, args ...any) {
 	reason := faults.Shorten(fmt.Sprintf(format, args...), faults.MaxProblem)
-	r.ignored.add(p.String(), severity, reason, reason)
+	v.ignored.add(p.String(), severity, reason, reason)
 }
 
 // atMost notes an error if a list has more entries than a limit, and reports whether it has not. Each RPC
 // goes through such a list.
-func (r *report) atMost(p *faults.Path, n, limit int) bool {
+func (v *validator) atMost(p *faults.Path, n, limit int) bool {
 	if n > limit {
-		r.fault(p, "has %d entries, more than the %d that this client takes, as each RPC goes through them", n, limit)
+		v.fault(p, "has %d entries, more than the %d that this client takes, as each RPC goes through them", n, limit)
 	}
 	return n <= limit
 }
 
 // failed reports whether the resource has an error.
-func (r *report) failed() bool { return r.faults.Total() > 0 }
-
-// err returns the errors as an error, or nil if there are none.
-func (r *report) err() error {
-	if !r.failed() {
-		return nil
-	}
-	return &r.faults
-}
+func (v *validator) failed() bool { return v.faults.Total() > 0 }
 
 // DynamicParameterConstraintsTypeURL is the type URL of DPDS resources (xRFC TP2,
 // "Server-Specified Constraints").

@@ -115,9 +115,7 @@ func readEndpoints(v *validator, raw []byte) *Endpoints {
 	if !v.readNamed(head, pb, "cluster_name", pb.GetClusterName) {
 		return nil
 	}
-	e := assignmentOf(v, nil, pb, ClusterEDS, raw)
-	e.Ignored = v.ignored.list()
-	return e
+	return assignmentOf(v, nil, pb, ClusterEDS, raw)
 }
 
 // assignmentOf decodes a ClusterLoadAssignment, which is a resource of its own or part of a cluster of the given type, with

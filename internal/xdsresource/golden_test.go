@@ -320,10 +320,10 @@ func inline(v reflect.Value) string {
 	}
 	_, printsItself := v.Interface().(fmt.Stringer)
 	switch {
-	case v.Type() == reflect.TypeFor[CodeSet]():
+	case v.Type() == reflect.TypeFor[Set[codes.Code]]():
 		var set []codes.Code
 		for code := codes.OK; code <= codes.Unauthenticated; code++ {
-			if v.Interface().(CodeSet).Has(code) {
+			if v.Interface().(Set[codes.Code]).Has(code) {
 				set = append(set, code)
 			}
 		}

@@ -43,7 +43,6 @@ func readListener(v *validator, raw []byte) *Listener {
 		return nil
 	}
 	l := &Listener{Name: pb.GetName()}
-	defer func() { l.Ignored = v.ignored.list() }()
 	if pb.GetApiListener() == nil {
 		v.fault(faults.Field("api_listener"), "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers")
 		return l

@@ -196,25 +196,10 @@ func blame(value, reason string) string {
 	return faults.Quote(value) + " " + reason
 }
 
-// HashKind says what a HashPolicy looks at.
-type HashKind int
-
-// The kinds of RouteAction.HashPolicy.policy_specifier.
-const (
-	// HashHeader is the value of a request header.
-	HashHeader HashKind = iota
-	// HashChannelID is the channel itself (filter_state with the key
-	// "io.grpc.channel_id").
-	HashChannelID
-	// HashNothing never gives a hash. It stands for policies that gRPC does not
-	// support, which may still be terminal.
-	HashNothing
-)
-
 // HashPolicy is one entry of RouteAction.hash_policy (gRFC A42).
 type HashPolicy struct {
-	Kind HashKind
-	// Header is the name of the header in lower case, for HashHeader.
+	// Header is the name of the header that is hashed, in lower case. Empty: the channel itself is (filter_state with the key
+	// "io.grpc.channel_id").
 	Header string
 	// Rewrite is applied to the header's value before it is hashed. It may be nil.
 	Rewrite *Substitution
@@ -243,28 +228,24 @@ func (r *Route) Hash(rpc *matching.RPC, channelID uint64) (hash uint64, ok bool)
 }
 
 func (p *HashPolicy) hash(h *matching.Headers, channelID uint64) (hash uint64, ok bool) {
-	switch p.Kind {
-	case HashChannelID:
+	if p.Header == "" {
 		return channelID, true
-	case HashHeader:
-		value, present := h.Get(p.Header)
-		if !present {
-			return 0, false
-		}
-		if p.Rewrite != nil {
-			value = p.Rewrite.Replace(value)
-		}
-		return xxhash.Sum64String(value), true
-	default:
+	}
+	value, present := h.Get(p.Header)
+	if !present {
 		return 0, false
 	}
+	if p.Rewrite != nil {
+		value = p.Rewrite.Replace(value)
+	}
+	return xxhash.Sum64String(value), true
 }
 
 // channelIDKey is the one filter state that gRPC knows.
 const channelIDKey = "io.grpc.channel_id"
 
-// hashPolicies decodes RouteAction.hash_policy. Policies that can have no
-// effect are left out.
+// hashPolicies decodes RouteAction.hash_policy. Of policies that gRPC does not support, only terminal ones have an effect: that of a terminal
+// policy before.
 func (d *routeDecoder) hashPolicies(at *faults.Path, pbs []*routepb.RouteAction_HashPolicy) []HashPolicy {
 	if !d.atMost(at.Field("hash_policy"), len(pbs), bounds.Conditions) {
 		return nil
@@ -272,22 +253,21 @@ func (d *routeDecoder) hashPolicies(at *faults.Path, pbs []*routepb.RouteAction_
 	var policies []HashPolicy
 	for i, pb := range pbs {
 		at := at.Item("hash_policy", i)
-		p := HashPolicy{Kind: HashNothing, Terminal: pb.GetTerminal()}
-		switch specifier := pb.GetPolicySpecifier().(type) {
-		case *routepb.RouteAction_HashPolicy_Header_:
+		header := pb.GetHeader()
+		switch {
+		case header != nil:
 			at = at.Field("header")
-			p.Kind, p.Header = HashHeader, d.headerName(at.Field("header_name"), specifier.Header.GetHeaderName())
-			p.Rewrite = d.substitution(at.Field("regex_rewrite"), specifier.Header.GetRegexRewrite())
-		case *routepb.RouteAction_HashPolicy_FilterState_:
-			if specifier.FilterState.GetKey() == channelIDKey {
-				p.Kind = HashChannelID
-			}
-		}
-		if p.Kind == HashNothing {
+			policies = append(policies, HashPolicy{
+				Header:  d.headerName(at.Field("header_name"), header.GetHeaderName()),
+				Rewrite: d.substitution(at.Field("regex_rewrite"), header.GetRegexRewrite()),
+			})
+		case pb.GetFilterState().GetKey() == channelIDKey:
+			policies = append(policies, HashPolicy{})
+		default:
 			d.warn(at.Field(whichOneof(pb, "policy_specifier")), "gives no hash: a gRPC client knows header, and filter_state with the key %q", channelIDKey)
 		}
-		if p.Kind != HashNothing || p.Terminal {
-			policies = append(policies, p)
+		if n := len(policies); n > 0 {
+			policies[n-1].Terminal = policies[n-1].Terminal || pb.GetTerminal()
 		}
 	}
 	return policies

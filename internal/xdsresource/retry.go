@@ -16,7 +16,7 @@ import (
 // RetryPolicy is a RetryPolicy converted as gRFC A44 specifies, with what Envoy has beyond it.
 type RetryPolicy struct {
 	// Codes is the set of status codes that are retried.
-	Codes CodeSet
+	Codes Set[codes.Code]
 	// MaxAttempts counts the first attempt: num_retries + 1, from 2 to 5. It is 1 if nothing is
 	// retried, and the policy is there for its timeouts only.
 	MaxAttempts int
@@ -64,22 +64,6 @@ type ResetHeader struct {
 
 // LimitsTries reports whether attempts have timeouts of their own.
 func (p *RetryPolicy) LimitsTries() bool { return p.PerTryTimeout > 0 || p.PerTryIdleTimeout > 0 }
-
-// CodeSet is a set of the 17 gRPC status codes.
-type CodeSet uint32
-
-// NewCodeSet returns the set of the codes.
-func NewCodeSet(members ...codes.Code) CodeSet {
-	var s CodeSet
-	for _, c := range members {
-		s |= 1 << c
-	}
-	return s
-}
-
-// Has reports whether c is in the set. Codes that gRPC does not define never
-// are.
-func (s CodeSet) Has(c codes.Code) bool { return c <= codes.Unauthenticated && s>>c&1 == 1 }
 
 // The bounds and defaults of gRFC A44.
 const (
@@ -173,7 +157,7 @@ func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *Retr
 		code, isCode := retryConditions[condition]
 		switch {
 		case isCode:
-			p.Codes |= NewCodeSet(code)
+			p.Codes |= SetOf(code)
 		case condition == "reset", condition == "gateway-error", condition == "5xx":
 			// gRPC servers answer with HTTP status 200, so what is left of the latter two is that
 			// no server answers.

@@ -94,9 +94,7 @@ func readRouteConfiguration(v *validator, raw []byte) *RouteConfiguration {
 		return nil
 	}
 	last, _ := v.Last.(*RouteConfiguration)
-	rc := routeConfigurationAt(v, nil, pb, head, raw, last)
-	rc.Ignored = v.ignored.list()
-	return rc
+	return routeConfigurationAt(v, nil, pb, head, raw, last)
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its

@@ -18,6 +18,20 @@ import (
 
 // This file reads the values that resources of several types have.
 
+// Set is a set of numbers below 32, such as status codes. The zero Set is empty.
+type Set[M ~int | ~uint32] uint32
+
+// SetOf returns the set of the members.
+func SetOf[M ~int | ~uint32](members ...M) (s Set[M]) {
+	for _, m := range members {
+		s |= 1 << m
+	}
+	return s
+}
+
+// Has reports whether m, which may be any number, is in the set.
+func (s Set[M]) Has(m M) bool { return s>>uint(m)&1 == 1 }
+
 // unmarshal reads the message in a, which must have the given type, into pb. It reports
 // false after an error.
 func (v *validator) unmarshal(at *faults.Path, a *anypb.Any, typeURL string, pb proto.Message) bool {

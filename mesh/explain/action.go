@@ -246,21 +246,16 @@ func (e *routeExplainer) hashPolicies() {
 	for i := range e.route.HashPolicies {
 		p := &e.route.HashPolicies[i]
 		value := ""
-		switch p.Kind {
-		case xdsresource.HashChannelID:
+		switch text, present := headers.Get(p.Header); {
+		case p.Header == "":
 			value, hashed = "the channel: a random number for each channel", true
-		case xdsresource.HashHeader:
-			text, present := headers.Get(p.Header)
-			if !present {
-				value = fmt.Sprintf("header %s: the RPC does not have the header", p.Header)
-				break
-			}
+		case !present:
+			value = fmt.Sprintf("header %s: the RPC does not have the header", p.Header)
+		default:
 			if p.Rewrite != nil {
 				text = p.Rewrite.Replace(text)
 			}
 			value, hashed = fmt.Sprintf("header %s: %s", p.Header, quote(text)), true
-		default:
-			value = "something that gRPC does not know: gRPC ignores it"
 		}
 		if p.Terminal {
 			value += " (terminal)"

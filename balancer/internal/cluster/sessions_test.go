@@ -17,7 +17,7 @@ import (
 
 // sticky is a cluster whose sessions go to endpoints of the given statuses. Its
 // limit is beyond reach, as the tests do not end all RPCs.
-func sticky(statuses xdsresource.HealthSet, localities ...xdsresource.Locality) cluster.Config {
+func sticky(statuses xdsresource.Set[xdsresource.HealthStatus], localities ...xdsresource.Locality) cluster.Config {
 	c := *backend
 	c.MaxRequests = math.MaxUint32
 	c.Sessions = xdsresource.Sessions{Statuses: statuses, IdleTimeout: time.Minute}
@@ -25,8 +25,8 @@ func sticky(statuses xdsresource.HealthSet, localities ...xdsresource.Locality) 
 }
 
 var (
-	healthy  = xdsresource.HealthSetOf(xdsresource.HealthUnknown, xdsresource.HealthHealthy)
-	draining = xdsresource.HealthSetOf(xdsresource.HealthDraining)
+	healthy  = xdsresource.SetOf(xdsresource.HealthUnknown, xdsresource.HealthHealthy)
+	draining = xdsresource.SetOf(xdsresource.HealthDraining)
 )
 
 // rpcFor is an RPC of a session that asks for the addresses.

@@ -26,7 +26,7 @@ func TestBackoff(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			r := retrier{max: 9, policy: &xdsresource.RetryPolicy{
-				MaxAttempts: 9, Codes: xdsresource.NewCodeSet(codes.Unavailable), BaseBackoff: 100 * ms, MaxBackoff: 250 * ms,
+				MaxAttempts: 9, Codes: xdsresource.SetOf(codes.Unavailable), BaseBackoff: 100 * ms, MaxBackoff: 250 * ms,
 			}}
 			for i, step := range []struct {
 				pushback string
@@ -95,7 +95,7 @@ func TestRateLimitedBackoff(t *testing.T) {
 			"pushback is for gRPC's": {[]string{"retry-after", "4", retryPushback, "7"}, 7 * time.Millisecond, 7 * time.Millisecond},
 		} {
 			r := retrier{max: 2, policy: &xdsresource.RetryPolicy{
-				Codes: xdsresource.NewCodeSet(codes.Unavailable), BaseBackoff: s / 10, MaxBackoff: s / 10,
+				Codes: xdsresource.SetOf(codes.Unavailable), BaseBackoff: s / 10, MaxBackoff: s / 10,
 				ResetHeaders: []xdsresource.ResetHeader{{Name: "retry-after"}, {Name: "x-reset", Timestamp: true}}, MaxReset: 30 * s,
 			}}
 			if !r.decideRetry(metadata.Pairs(test.trailer...)) || r.delay < test.from || r.delay > test.to {

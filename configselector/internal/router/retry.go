@@ -135,7 +135,7 @@ func hasAny(headers []matching.Header, err error, trailer metadata.MD) bool {
 
 // unanswered are the codes that an attempt without response ends with, except the codes of ends that
 // the application caused. The trailer of any response has at least a content-type.
-var unanswered = xdsresource.NewCodeSet(codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded)
+var unanswered = xdsresource.SetOf(codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded)
 
 // reset returns how long the response asks to wait, with up to half of that added, as Envoy does,
 // so that clients do not return all at once. It reports false if the response does not ask.

@@ -60,19 +60,21 @@ type Routes struct {
 	VirtualHost     *xdsresource.VirtualHost
 	RouteConfigName string // for errors
 
-	clusters func() map[string]*counters // by the name of each cluster of the virtual host
-	counters counters
+	// counters has the Counters of the RPCs of this version, from the first RPC of each on, by the *xdsresource.Route, which is nil for RPCs
+	// without one. If routes have several clusters, or headers name them, each cluster has counters of its own.
+	counters sync.Map
+	clusters func() map[string]*sync.Map // these counters, by the name of each cluster of the virtual host
 }
 
 // NewRoutes returns the Routes of a version.
 func NewRoutes(ch *Channel, version uint64, host *xdsresource.VirtualHost, routeConfigName string) *Routes {
 	return &Routes{
 		Channel: ch, Version: version, VirtualHost: host, RouteConfigName: routeConfigName,
-		clusters: sync.OnceValue(func() map[string]*counters {
+		clusters: sync.OnceValue(func() map[string]*sync.Map {
 			names := host.Clusters()
-			set := make(map[string]*counters, len(names))
+			set := make(map[string]*sync.Map, len(names))
 			for _, name := range names {
-				set[name] = new(counters)
+				set[name] = new(sync.Map)
 			}
 			return set
 		}),
@@ -215,10 +217,6 @@ func (rpc *RPC) Plain() bool {
 		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
 }
 
-// counters has the Counters of the RPCs of one version of the routes, from the first RPC of each on, by the *xdsresource.Route, which is
-// nil for RPCs without one. If routes have several clusters, or headers name them, each cluster has counters of its own.
-type counters struct{ byRoute sync.Map }
-
 // Count counts an RPC that has been routed, or that fails with err because it cannot be.
 func (r *Routes) Count(rpc *RPC, err error) outcomes.RPC {
 	counters, cluster := &r.counters, ""
@@ -227,7 +225,7 @@ func (r *Routes) Count(rpc *RPC, err error) outcomes.RPC {
 			counters = r.clusters()[cluster]
 		}
 	}
-	if known, ok := counters.byRoute.Load(rpc.Route); ok {
+	if known, ok := counters.Load(rpc.Route); ok {
 		if c := known.(*outcomes.Counter); !c.Gone() {
 			return c.Begin()
 		}
@@ -237,6 +235,6 @@ func (r *Routes) Count(rpc *RPC, err error) outcomes.RPC {
 		k.Route = outcomes.RouteLabel(rpc.Route.Name, rpc.Route.Match.Paths())
 	}
 	c := outcomes.Find(k)
-	counters.byRoute.Store(rpc.Route, c)
+	counters.Store(rpc.Route, c)
 	return c.Begin()
 }
