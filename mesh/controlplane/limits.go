@@ -50,7 +50,7 @@ var limitsOfAll = [kinds]struct {
 
 // quotas are the limits of a server, and what its peers hold of them. It is safe for concurrent use.
 type quotas struct {
-	of        [kinds]*quota.Quota
+	of        [kinds]*quota.Quota[*peerUsage]
 	onRefused func(limit string)
 
 	mu    sync.Mutex
@@ -68,5 +68,5 @@ func newQuotas(maxStreams int, onRefused func(limit string)) *quotas {
 
 // set sets a limit, before there are streams.
 func (q *quotas) set(of kind, limit int64) {
-	q.of[of] = quota.New(limitsOfAll[of].plural, limit)
+	q.of[of] = quota.New[*peerUsage](limitsOfAll[of].plural, limit)
 }

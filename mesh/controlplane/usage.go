@@ -8,12 +8,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/mesh/internal/access"
-	"github.com/dynxds/dynxds/mesh/internal/quota"
 )
 
 // peerUsage is what the streams of one peer hold together, and whose turn it is among them.
 type peerUsage struct {
-	shares [kinds]*quota.Share
+	quotas *quotas
 	// queue lets the peer have one turn at a time for work of a size that it chose: see turns.
 	queue sync.Mutex
 	// large lets one large request of the peer be decoded and carried out at a time. It is locked before queue.
@@ -42,10 +41,10 @@ func payNames(by **peerUsage, to *peerUsage, weight int64) {
 		return
 	}
 	if *by != nil {
-		(*by).shares[ofNames].Give(weight)
+		(*by).quotas.of[ofNames].Give(*by, weight)
 	}
 	if *by = to; to != nil {
-		to.shares[ofNames].Add(weight)
+		to.quotas.of[ofNames].Add(to, weight)
 	}
 }
 
@@ -64,10 +63,9 @@ type usage struct{ names, bytes int }
 type streamUsage struct {
 	limits usage
 	// own counts against limits. Only the reader uses it.
-	own    usage
-	quotas *quotas
-	peer   *peerUsage
-	key    string
+	own  usage
+	peer *peerUsage
+	key  string
 
 	mu     sync.Mutex
 	closed bool
@@ -80,15 +78,12 @@ func (q *quotas) open(p *peer.Peer, l usage) (*streamUsage, error) {
 	q.mu.Lock()
 	of := q.peers[key]
 	if of == nil {
-		of = new(peerUsage)
-		for kind := range of.shares {
-			of.shares[kind] = q.of[kind].Share()
-		}
+		of = &peerUsage{quotas: q}
 		q.peers[key] = of
 	}
 	of.streams++
 	q.mu.Unlock()
-	u := &streamUsage{limits: l, quotas: q, peer: of, key: key}
+	u := &streamUsage{limits: l, peer: of, key: key}
 	if err := u.take(ofStreams, 1); err != nil {
 		u.close()
 		return nil, err
@@ -105,10 +100,10 @@ func (u *streamUsage) close() {
 	}
 	u.closed = true
 	for of, n := range u.held {
-		u.peer.shares[of].Give(n)
+		u.peer.quotas.of[of].Give(u.peer, n)
 	}
 	u.mu.Unlock()
-	q := u.quotas
+	q := u.peer.quotas
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if u.peer.streams--; u.peer.streams == 0 {
@@ -135,7 +130,7 @@ func (u *streamUsage) try(of kind, n int64) error {
 	if u.closed {
 		return errClosed
 	}
-	if err := u.peer.shares[of].Take(n); err != nil {
+	if err := u.peer.quotas.of[of].Take(u.peer, n); err != nil {
 		return err
 	}
 	u.held[of] += n
@@ -147,17 +142,19 @@ func (u *streamUsage) give(of kind, n int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.closed {
-		u.peer.shares[of].Give(n)
+		u.peer.quotas.of[of].Give(u.peer, n)
 		u.held[of] -= n
 	}
 }
 
 // atMost returns the size for which something counts that must be possible, whatever its size.
-func (u *streamUsage) atMost(of kind, size int64) int64 { return min(size, u.quotas.of[of].Limit()/16) }
+func (u *streamUsage) atMost(of kind, size int64) int64 {
+	return min(size, u.peer.quotas.of[of].Limit()/16)
+}
 
 // mayName returns RESOURCE_EXHAUSTED if the peer may not subscribe to another name.
 func (u *streamUsage) mayName(weight int64) error {
-	if err := u.peer.shares[ofNames].Check(weight); err != nil {
+	if err := u.peer.quotas.of[ofNames].Check(u.peer, weight); err != nil {
 		return u.exceeded(ofNames, err)
 	}
 	return nil
@@ -196,8 +193,8 @@ func (u *streamUsage) exceeded(of kind, err error) error {
 
 // refused counts the refusal for a limit.
 func (u *streamUsage) refused(limit string, err error) error {
-	if u.quotas.onRefused != nil {
-		u.quotas.onRefused(limit)
+	if on := u.peer.quotas.onRefused; on != nil {
+		on(limit)
 	}
 	return err
 }

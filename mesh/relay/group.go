@@ -38,13 +38,12 @@ type group struct {
 	own map[uint64]*upstream
 	// names limits the subscriptions on the upstream that the group shares, by the ID of the clients' streams. A client pays for
 	// what it was the first to subscribe to.
-	names *quota.Shares[uint64]
+	names *quota.Quota[uint64]
 	// refused are the subscriptions for which there was no room, and again runs while there are any.
 	refused map[*subscription]struct{}
 	again   *time.Timer
-	// lingering are the subscriptions without a demand, and mayLinger is the group's share of Relay.lingering.
+	// lingering are the subscriptions without a demand.
 	lingering map[*subscription]struct{}
-	mayLinger *quota.Share
 	members   map[memberKey]*member
 	// dirty is what has changed since it was last brought into the store, and done are the callbacks
 	// that the client of the management servers waits for until that is so.
@@ -78,8 +77,7 @@ func keyOf(d *controlplane.Demand) subscriptionKey {
 func (r *Relay) newGroup(key string, node *corepb.Node, by string) (*group, error) {
 	g := &group{
 		relay: r, key: key, store: controlplane.NewStore(), by: by, nodeBytes: int64(len(key)) + access.NodeWeight(node),
-		names:     quota.NewShares[uint64]("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
-		mayLinger: r.lingering.Share(),
+		names:     quota.New[uint64]("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
 		refused:   make(map[*subscription]struct{}),
 		subs:      make(map[subscriptionKey]*subscription),
 		own:       make(map[uint64]*upstream),
@@ -238,7 +236,7 @@ func (g *group) endDemand(d *controlplane.Demand) {
 	s.demand = nil
 	delete(g.dirty, s)
 	wait := g.relay.opts.Linger
-	if wait < 0 || !s.worthKeeping() || g.mayLinger.Take(1) != nil {
+	if wait < 0 || !s.worthKeeping() || g.relay.lingering.Take(g, 1) != nil {
 		s.drop()
 		return
 	}

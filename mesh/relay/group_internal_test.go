@@ -104,7 +104,7 @@ func TestAllThatLingersIsBounded(t *testing.T) {
 	t.Parallel()
 	r, g := newTestGroup(t)
 	const room = 15
-	r.lingering.Share().Add(maxLingering - 2*room) // a group may have as much as it leaves
+	r.lingering.Add(new(group), maxLingering-2*room) // a group may have as much as it leaves
 	demands := make([]*controlplane.Demand, 2*room)
 	for i := range demands {
 		demands[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}

@@ -17,13 +17,13 @@ const retryEvery = time.Second
 // charge has a client pay for a subscription. If there is no room, those that linger make room. The caller
 // holds g.mu.
 func (g *group) charge(stream uint64) error {
-	err := g.names.Take(stream)
+	err := g.names.Take(stream, 1)
 	for idle := range g.lingering {
 		if err == nil {
 			return nil
 		}
 		idle.drop()
-		err = g.names.Take(stream)
+		err = g.names.Take(stream, 1)
 	}
 	if err != nil {
 		return errTooManyNames(err)

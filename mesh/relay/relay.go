@@ -105,9 +105,9 @@ type Relay struct {
 	running sync.WaitGroup
 
 	// upstreams limits the clients of the management servers, with a share for each peer: an address or a certificate.
-	upstreams *quota.Shares[string]
+	upstreams *quota.Quota[string]
 	// lingering limits the subscriptions that linger, with a share for each group.
-	lingering *quota.Quota
+	lingering *quota.Quota[*group]
 
 	mu     sync.Mutex
 	closed bool
@@ -143,8 +143,8 @@ func New(opts Options) (*Relay, error) {
 	r := &Relay{
 		opts: opts, log: opts.Log,
 		groups:    make(map[string]*group),
-		upstreams: quota.NewShares[string]("streams to its control plane", int64(opts.MaxGroups)),
-		lingering: quota.New("subscriptions that linger", maxLingering),
+		upstreams: quota.New[string]("streams to its control plane", int64(opts.MaxGroups)),
+		lingering: quota.New[*group]("subscriptions that linger", maxLingering),
 		warned:    make(map[string]time.Time),
 
 		maxIdleNodes: bounds.NodeBytes,

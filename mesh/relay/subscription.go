@@ -90,7 +90,7 @@ func (s *subscription) endLinger() {
 	stopTimer(&s.linger)
 	if _, lingers := s.group.lingering[s]; lingers {
 		delete(s.group.lingering, s)
-		s.group.mayLinger.Give(1)
+		s.group.relay.lingering.Give(s.group, 1)
 	}
 }
 

@@ -19,12 +19,12 @@ type upstream struct {
 
 // newUpstream makes an upstream of a peer. The caller holds r.mu.
 func (r *Relay) newUpstream(by string, cfg *bootstrap.Config) (*upstream, error) {
-	if err := r.upstreams.Take(by); err != nil {
+	if err := r.upstreams.Take(by, 1); err != nil {
 		return nil, errTooMany(err)
 	}
 	client, err := xdsclient.New(cfg, r.opts.Client)
 	if err != nil {
-		r.upstreams.Give(by)
+		r.upstreams.Give(by, 1)
 		return nil, err
 	}
 	return &upstream{client: client, types: make(map[string]*xdsclient.ResourceType)}, nil
@@ -47,7 +47,7 @@ func (r *Relay) newOwnUpstream(g *group, d *controlplane.Demand) (*upstream, err
 
 // closeUpstream closes an upstream, without waiting for it.
 func (r *Relay) closeUpstream(by string, u *upstream) {
-	r.upstreams.Give(by)
+	r.upstreams.Give(by, 1)
 	r.running.Go(u.client.Close)
 }
 
@@ -83,7 +83,7 @@ func (g *group) upstreamFor(d *controlplane.Demand) (u *upstream, typ *xdsclient
 	}
 	if d.Stream == 0 {
 		err = g.charge(d.First)
-		return u, typ, func() { g.names.Give(d.First) }, err
+		return u, typ, func() { g.names.Give(d.First, 1) }, err
 	}
 	u.users++
 	return u, typ, func() {

@@ -41,19 +41,10 @@ type Options struct {
 // Gate counts the connections of a server, and what arrives on them. It is safe for concurrent use.
 type Gate struct {
 	opts                   Options
-	connections, receiving *quota.Quota
-
-	mu    sync.Mutex
-	hosts map[string]*host
-}
-
-// host is what one host holds.
-type host struct {
-	name                   string
-	connections, receiving *quota.Share
-	// turn is locked while one connection of the host may receive although the host has no room left: the others wait for
-	// it, so that not all of them wait for each other.
-	turn sync.Mutex
+	connections, receiving *quota.Quota[string]
+	// turns are the hosts of which one connection may receive although the host has no room left: its others wait for
+	// that one, so that not all of them wait for each other.
+	turns sync.Map
 }
 
 // New returns a Gate without connections.
@@ -63,9 +54,8 @@ func New(opts Options) *Gate {
 	}
 	return &Gate{
 		opts:        opts,
-		connections: quota.New("connections", int64(opts.Connections)),
-		receiving:   quota.New("bytes of messages that have not arrived as a whole", 16*int64(opts.MessageBytes)),
-		hosts:       map[string]*host{},
+		connections: quota.New[string]("connections", int64(opts.Connections)),
+		receiving:   quota.New[string]("bytes of messages that have not arrived as a whole", 16*int64(opts.MessageBytes)),
 	}
 }
 
@@ -83,46 +73,25 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		h, err := l.gate.admit(c.RemoteAddr())
-		if err == nil {
-			return &connection{Conn: c, gate: l.gate, host: h}, nil
+		host := access.Peer(&peer.Peer{Addr: c.RemoteAddr()})
+		if err = l.gate.connections.Take(host, 1); err == nil {
+			return &connection{Conn: c, gate: l.gate, host: host}, nil
 		}
 		l.gate.opts.OnRefused("connections", c.RemoteAddr(), err)
 		c.Close()
 	}
 }
 
-func (g *Gate) admit(from net.Addr) (*host, error) {
-	name := access.Peer(&peer.Peer{Addr: from})
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	h := g.hosts[name]
-	if h == nil {
-		h = &host{name: name, connections: g.connections.Share(), receiving: g.receiving.Share()}
-	}
-	if err := h.connections.Take(1); err != nil {
-		return nil, err
-	}
-	g.hosts[name] = h
-	return h, nil
-}
-
 // connection is a connection that counts until it is closed.
 type connection struct {
 	net.Conn
 	gate   *Gate
-	host   *host
+	host   string
 	closed sync.Once
 }
 
 func (c *connection) Close() error {
-	c.closed.Do(func() {
-		c.gate.mu.Lock()
-		defer c.gate.mu.Unlock()
-		if c.host.connections.Give(1); c.host.connections.Held() == 0 {
-			delete(c.gate.hosts, c.host.name)
-		}
-	})
+	c.closed.Do(func() { c.gate.connections.Give(c.host, 1) })
 	return c.Conn.Close()
 }
 

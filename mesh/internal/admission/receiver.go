@@ -15,7 +15,7 @@ import (
 type receiver struct {
 	net.Conn
 	gate *Gate
-	host *host
+	host string
 	// done is closed with the connection.
 	done chan struct{}
 
@@ -45,8 +45,8 @@ func (m *message) size() int64 {
 	return prefixSize + int64(binary.BigEndian.Uint32(m.prefix[1:]))
 }
 
-func newReceiver(c net.Conn, gate *Gate, h *host) *receiver {
-	r := &receiver{Conn: c, gate: gate, host: h, done: make(chan struct{}), messages: map[uint32]*message{}}
+func newReceiver(c net.Conn, gate *Gate, host string) *receiver {
+	r := &receiver{Conn: c, gate: gate, host: host, done: make(chan struct{}), messages: map[uint32]*message{}}
 	r.in = frames{on: r.arrived, end: r.ended}
 	r.in.afterPreface()
 	r.out = frames{on: func(byte, uint32, []byte) {}, end: r.ended}
@@ -114,11 +114,11 @@ func (r *receiver) arrived(kind byte, stream uint32, part []byte) {
 
 // count brings the host's share and the timer up to date.
 func (r *receiver) count() {
-	r.host.receiving.Add(r.held - r.counted)
+	r.gate.receiving.Add(r.host, r.held-r.counted)
 	r.counted = r.held
 	if r.held == 0 && r.hasTurn {
 		r.hasTurn = false
-		r.host.turn.Unlock()
+		r.gate.turns.Delete(r.host)
 	}
 	if r.held > 0 && r.slow == nil {
 		r.slow = time.AfterFunc(r.gate.opts.MessageTime, r.check)
@@ -159,9 +159,12 @@ func (r *receiver) await() error {
 		r.mu.Lock()
 		var err error
 		if r.held > 0 {
-			err = r.host.receiving.Check(0)
+			err = r.gate.receiving.Check(r.host, 0)
 		}
-		r.hasTurn = r.hasTurn || err != nil && r.host.turn.TryLock()
+		if err != nil && !r.hasTurn {
+			_, another := r.gate.turns.LoadOrStore(r.host, r)
+			r.hasTurn = !another
+		}
 		held, hasTurn := r.held, r.hasTurn
 		r.mu.Unlock()
 		switch {

@@ -46,7 +46,7 @@ type Server struct {
 	ads      Service
 	health   *health.Server
 	// others are the streams of other services than ADS.
-	others *quota.Shares[string]
+	others *quota.Quota[string]
 	// ready says that there is something to serve.
 	ready atomic.Bool
 	// release releases the credentials.
@@ -73,7 +73,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, id: newID(), listener: listener, ads: ads, health: health.NewServer(), release: release}
-	s.others = quota.NewShares[string]("streams", int64(opts.MaxStreams))
+	s.others = quota.New[string]("streams", int64(opts.MaxStreams))
 	gate := admission.New(admission.Options{
 		Connections: opts.Connections, MessageBytes: opts.RequestBytes, MessageTime: bounds.MessageTime, OnRefused: s.refusedConnection,
 	})

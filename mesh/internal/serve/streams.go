@@ -24,11 +24,11 @@ func (s *Server) admit(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	if !strings.HasPrefix(method, "/"+ADSService+"/") && !strings.HasPrefix(method, "/envoy.service.dynamic_parameters.v3.") {
 		from, _ := peer.FromContext(stream.Context())
 		key := access.Peer(from)
-		if err := s.others.Take(key); err != nil {
+		if err := s.others.Take(key, 1); err != nil {
 			s.limited("streams")
 			return status.Errorf(codes.ResourceExhausted, "the xDS server has %v: use another server, or raise the limit there (--max-streams)", err)
 		}
-		defer s.others.Give(key)
+		defer s.others.Give(key, 1)
 	}
 	return handler(srv, stream)
 }
