@@ -6,10 +6,12 @@ import (
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/mesh/internal/quota"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // group serves the clients that are one node upstream: a store that they are
@@ -19,12 +21,12 @@ type group struct {
 	relay *Relay
 	key   string
 	store *controlplane.Store
-	// shared is the upstream for subscriptions that clients share.
-	shared *upstream
+	// shared is the client of the management servers for subscriptions that clients share.
+	shared *xdsclient.XDSClient
 	// by is the peer that joined first, and has the upstreams of the group.
 	by string
-	// nodeBytes is the size of the node in memory.
-	nodeBytes int64
+	// lingers is how long the group stays without clients.
+	lingers time.Duration
 
 	// clients counts the streams. idle runs while there is none, since idleSince. Relay.mu guards them.
 	clients   int
@@ -34,13 +36,15 @@ type group struct {
 	mu     sync.Mutex
 	closed bool
 	subs   map[subscriptionKey]*subscription
-	// own has the upstreams of single clients, by the ID of their streams.
-	own map[uint64]*upstream
+	// own has the upstreams of single clients, by the ID of their streams, and types the types of resources that clients have subscribed to.
+	own   map[uint64]*ownUpstream
+	types map[string]*xdsclient.ResourceType
 	// names limits the subscriptions on the upstream that the group shares, by the ID of the clients' streams. A client pays for
 	// what it was the first to subscribe to.
 	names *quota.Quota[uint64]
-	// refused are the subscriptions for which there was no room, and again runs while there are any.
-	refused map[*subscription]struct{}
+	// refused are the subscriptions that upstream is not asked for, as a limit was reached, with the errors in their places. again runs
+	// while there are any.
+	refused map[*subscription]*status.Status
 	again   *time.Timer
 	// lingering are the subscriptions without a demand.
 	lingering map[*subscription]struct{}
@@ -51,8 +55,6 @@ type group struct {
 	done  []func()
 	// flushing is set while a goroutine updates the store.
 	flushing bool
-	// away counts the subscriptions whose management servers are unreachable.
-	away int
 }
 
 // answer is what upstream has answered, for a subscription or about a member of collections.
@@ -73,14 +75,19 @@ func keyOf(d *controlplane.Demand) subscriptionKey {
 	return subscriptionKey{d.TypeURL, d.Name, d.Constraints.Key(), d.Stream}
 }
 
+// maxIdleNode is about the size in memory of the nodes of groups that stay without clients. Those of clients are limited in sum, by
+// package controlplane.
+const maxIdleNode = 64 << 10
+
 // newGroup makes a group for a client of a peer. The caller holds r.mu.
 func (r *Relay) newGroup(key string, node *corepb.Node, by string) (*group, error) {
 	g := &group{
-		relay: r, key: key, store: controlplane.NewStore(), by: by, nodeBytes: int64(len(key)) + access.NodeWeight(node),
+		relay: r, key: key, store: controlplane.NewStore(), by: by,
 		names:     quota.New[uint64]("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
-		refused:   make(map[*subscription]struct{}),
+		refused:   make(map[*subscription]*status.Status),
 		subs:      make(map[subscriptionKey]*subscription),
-		own:       make(map[uint64]*upstream),
+		own:       make(map[uint64]*ownUpstream),
+		types:     make(map[string]*xdsclient.ResourceType),
 		lingering: make(map[*subscription]struct{}),
 		members:   make(map[memberKey]*member),
 		dirty:     make(map[answer]struct{}),
@@ -89,28 +96,20 @@ func (r *Relay) newGroup(key string, node *corepb.Node, by string) (*group, erro
 	if g.shared, err = r.newUpstream(by, r.opts.Bootstrap.WithNode(node)); err != nil {
 		return nil, err
 	}
+	if int64(len(key))+access.NodeWeight(node) <= maxIdleNode {
+		g.lingers = max(r.opts.Linger, 0)
+	}
 	g.store.OnDemand("", g.demand)
 	return g, nil
 }
 
-// leave removes a client. With the last one, the group ends after a while, or others do, if the nodes of those that linger are too
-// large together.
+// leave removes a client. After the last one, the group ends.
 func (g *group) leave() {
-	r := g.relay
-	r.mu.Lock()
-	if g.clients--; g.clients > 0 || r.closed {
-		r.mu.Unlock()
-		return
-	}
-	g.idleSince = time.Now()
-	g.idle = time.AfterFunc(max(r.opts.Linger, 0), g.end)
-	r.idleNodes += g.nodeBytes
-	tooLarge := r.idleNodes > r.maxIdleNodes
-	r.mu.Unlock()
-	for tooLarge && r.endIdlest() {
-		r.mu.Lock()
-		tooLarge = r.idleNodes > r.maxIdleNodes
-		r.mu.Unlock()
+	g.relay.mu.Lock()
+	defer g.relay.mu.Unlock()
+	if g.clients--; g.clients == 0 && !g.relay.closed {
+		g.idleSince = time.Now()
+		g.idle = time.AfterFunc(g.lingers, g.end)
 	}
 }
 
@@ -122,7 +121,6 @@ func (g *group) end() {
 	if ended {
 		delete(r.groups, g.key)
 		g.idle.Stop()
-		r.idleNodes -= g.nodeBytes
 		r.running.Add(1)
 	}
 	r.mu.Unlock()
@@ -158,50 +156,41 @@ func (g *group) addTo(s *Stats) {
 	s.Refused += len(g.refused)
 	s.Subscriptions += len(g.subs) - len(g.refused)
 	s.Cached += len(g.members)
-	if g.away > 0 {
-		s.Unreachable++
-	}
+	away := 0
 	for _, sub := range g.subs {
 		if sub.raw != nil {
 			s.Cached++
 		}
-		if sub.isAway() && (s.UnreachableSince.IsZero() || sub.awaySince.Before(s.UnreachableSince)) {
+		if !sub.isAway() {
+			continue
+		}
+		away = 1
+		if s.UnreachableSince.IsZero() || sub.awaySince.Before(s.UnreachableSince) {
 			s.UnreachableSince = sub.awaySince
 		}
 	}
-}
-
-// isAway reports whether management servers are unreachable.
-func (g *group) isAway() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.away > 0
+	s.Unreachable += away
 }
 
 // demand is the store's controlplane.Source.
 func (g *group) demand(begun, ended []*controlplane.Demand) {
 	// The requests of one call go out together, unsubscriptions after the others.
-	g.shared.client.Batch(func() {
-		g.inPieces(begun, g.begin)
-		g.inPieces(ended, g.endDemand)
+	g.shared.Batch(func() {
+		g.each(begun, g.begin)
+		g.each(ended, g.endDemand)
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.flushLater()
 	})
 }
 
-// piece is for how many demands g.mu is held at a time: a client may subscribe to 100,000 names in one request, and
-// others wait for g.mu.
-const piece = 100
-
-// inPieces calls f for all demands, with g.mu held.
-func (g *group) inPieces(all []*controlplane.Demand, f func(*controlplane.Demand)) {
-	for some := range slices.Chunk(all, piece) {
+// each calls f for all demands, with g.mu held for one at a time: a client may subscribe to 100,000 names in one request, and others
+// wait for g.mu.
+func (g *group) each(all []*controlplane.Demand, f func(*controlplane.Demand)) {
+	for _, d := range all {
 		g.mu.Lock()
-		for _, d := range some {
-			if !g.closed {
-				f(d)
-			}
+		if !g.closed {
+			f(d)
 		}
 		g.mu.Unlock()
 	}
@@ -218,7 +207,7 @@ func (g *group) begin(d *controlplane.Demand) {
 	} else {
 		s.endLinger()
 		s.demand = d
-		if s.refusal != nil { // there may be room for this client
+		if g.refused[s] != nil { // there may be room for this client
 			s.subscribe()
 		}
 	}
@@ -252,25 +241,18 @@ func (g *group) changed(a answer) {
 
 // flushLater has a goroutine bring the store up to date. The caller holds g.mu.
 func (g *group) flushLater() {
-	if !g.closed && !g.flushing && !g.flushed() {
+	if !g.closed && !g.flushing {
 		g.flushing = true
 		g.relay.running.Go(g.flush)
 	}
 }
 
-// flushed reports whether the store is up to date. The caller holds g.mu.
-func (g *group) flushed() bool { return len(g.dirty) == 0 && len(g.done) == 0 }
-
 // flush brings the store up to date: each update has all changes since the last one. So the changes of one response are mostly one update, which is sent in the order that
 // clients need.
 func (g *group) flush() {
-	for {
-		g.mu.Lock()
-		if g.closed || g.flushed() {
-			g.flushing = false
-			g.mu.Unlock()
-			return
-		}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for !g.closed && len(g.dirty)+len(g.done) > 0 {
 		var members, subs []func(*controlplane.Tx)
 		for a := range g.dirty {
 			change := a.change()
@@ -290,7 +272,9 @@ func (g *group) flush() {
 		for _, f := range done {
 			f()
 		}
+		g.mu.Lock()
 	}
+	g.flushing = false
 }
 
 // update changes the store. One change that the store refuses does not hold up the others.

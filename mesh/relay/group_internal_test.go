@@ -42,8 +42,8 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	if got, want := r.Stats(), (Stats{Groups: 1, Upstreams: 1}); got != want {
 		t.Errorf("the relay has %+v, want %+v", got, want)
 	}
-	if len(g.members)+len(g.dirty) > 0 || r.awayGroups != 0 {
-		t.Errorf("%d members, %d changes and %d groups that are away are left", len(g.members), len(g.dirty), r.awayGroups)
+	if len(g.members)+len(g.dirty) > 0 || r.away.Load() != 0 {
+		t.Errorf("%d members, %d changes and %d subscriptions that are away are left", len(g.members), len(g.dirty), r.away.Load())
 	}
 }
 

@@ -1,6 +1,10 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"google.golang.org/grpc/status"
+)
 
 // Three limits have a share for each of those who use them up, which shrinks as the limit is approached
 // (quota.Quota), so that there is room for one more whatever the present ones take:
@@ -32,8 +36,8 @@ func (g *group) charge(stream uint64) error {
 }
 
 // tryAgain has a refused subscription tried again. The caller holds g.mu.
-func (g *group) tryAgain(s *subscription) {
-	g.refused[s] = struct{}{}
+func (g *group) tryAgain(s *subscription, refusal *status.Status) {
+	g.refused[s] = refusal
 	if g.again == nil {
 		g.after(&g.again, retryEvery, g.retryRefused)
 	}
@@ -50,7 +54,7 @@ func (g *group) retryRefused() {
 		}
 		if !full[payer] {
 			s.subscribe()
-			full[payer] = s.refusal != nil
+			full[payer] = g.refused[s] != nil
 		}
 	}
 	g.flushLater()

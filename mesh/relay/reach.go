@@ -15,7 +15,7 @@ func (s *subscription) noteReach(err *xdsclient.Error) {
 	case away == s.isAway():
 	case away:
 		s.awaySince = time.Now()
-		if s.group.countAway(1) {
+		if s.group.relay.away.Add(1) == 1 {
 			s.group.relay.log.Warn("the control plane is unreachable; serving clients from the cache", "server", err.Server, "error", err.Err)
 		}
 	default:
@@ -28,22 +28,9 @@ func (s *subscription) noteReach(err *xdsclient.Error) {
 func (s *subscription) isBack(why string) {
 	s.awaySince = time.Time{}
 	stopTimer(&s.late)
-	if s.group.countAway(-1) {
+	if s.group.relay.away.Add(-1) == 0 {
 		s.group.relay.log.Info(why)
 	}
-}
-
-// countAway counts the subscriptions whose management servers are unreachable, by one more or less. It reports whether that is the first
-// or the last of the relay.
-func (g *group) countAway(by int) bool {
-	if g.away += by; g.away != max(by, 0) {
-		return false
-	}
-	r := g.relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.awayGroups += by
-	return r.awayGroups == max(by, 0)
 }
 
 // isEarly reports whether the management servers have been unreachable for less than AwayDelay, so that subscribers are not told yet. They

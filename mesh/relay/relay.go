@@ -13,13 +13,13 @@ import (
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/mesh/internal/quota"
@@ -109,15 +109,14 @@ type Relay struct {
 	// lingering limits the subscriptions that linger, with a share for each group.
 	lingering *quota.Quota[*group]
 
+	// away counts the subscriptions whose management servers are unreachable.
+	away atomic.Int64
+	// warned has a rate.Sometimes for each message of a warning.
+	warned sync.Map
+
 	mu     sync.Mutex
 	closed bool
 	groups map[string]*group
-	// awayGroups counts the groups with management servers that are unreachable.
-	awayGroups int
-	// warned is when the log last had a warning, by its message.
-	warned map[string]time.Time
-	// idleNodes is the size of the nodes of groups without clients, and maxIdleNodes its limit: the nodes of clients are limited by server.
-	idleNodes, maxIdleNodes int64
 }
 
 // New returns a relay. It connects to the management servers when clients subscribe. The caller
@@ -145,9 +144,6 @@ func New(opts Options) (*Relay, error) {
 		groups:    make(map[string]*group),
 		upstreams: quota.New[string]("streams to its control plane", int64(opts.MaxGroups)),
 		lingering: quota.New[*group]("subscriptions that linger", maxLingering),
-		warned:    make(map[string]time.Time),
-
-		maxIdleNodes: bounds.NodeBytes,
 	}
 	down := opts.Server
 	down.StoreFor, down.NodeConstraints = r.storeFor, nil
@@ -237,8 +233,8 @@ type Stats struct {
 	// UnreachableSince when the first of them became so, zero if there are none.
 	Unreachable      int
 	UnreachableSince time.Time
-	// ServedAway counts the streams of clients that began while the management servers of their
-	// group were unreachable, so that they were served what the relay had.
+	// ServedAway counts the streams of clients that began while management servers were unreachable, so that they were
+	// served what the relay had.
 	ServedAway uint64
 }
 
@@ -271,7 +267,7 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 		return nil, err
 	}
 	context.AfterFunc(ctx, g.leave)
-	if g.isAway() {
+	if r.away.Load() > 0 {
 		r.servedAway.Add(1)
 	}
 	return g.store, nil
@@ -293,10 +289,7 @@ func (r *Relay) join(key string, node *corepb.Node, by string) (*group, error) {
 		r.groups[key] = g
 	}
 	g.clients++
-	if g.idle != nil {
-		stopTimer(&g.idle)
-		r.idleNodes -= g.nodeBytes
-	}
+	stopTimer(&g.idle)
 	return g, nil
 }
 
@@ -322,14 +315,6 @@ const warnEvery = time.Minute
 
 // warn logs what a client causes.
 func (r *Relay) warn(message string, args ...any) {
-	r.mu.Lock()
-	last, again := r.warned[message]
-	again = again && time.Since(last) < warnEvery
-	if !again {
-		r.warned[message] = time.Now()
-	}
-	r.mu.Unlock()
-	if !again {
-		r.log.Warn(message, args...)
-	}
+	sometimes, _ := r.warned.LoadOrStore(message, &rate.Sometimes{First: 1, Interval: warnEvery})
+	sometimes.(*rate.Sometimes).Do(func() { r.log.Warn(message, args...) })
 }

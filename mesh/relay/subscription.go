@@ -20,8 +20,6 @@ type subscription struct {
 	// demand is the demand that the subscription is for; nil while it lingers.
 	demand *controlplane.Demand
 	linger *time.Timer
-	// refusal is set if a limit was reached, so that upstream is not asked.
-	refusal *status.Status
 	// stop ends the watch, and gives back what the subscription has of the limits; nil if upstream is not asked.
 	stop func()
 
@@ -39,21 +37,19 @@ type subscription struct {
 // subscribe subscribes to the resource of the demand, unless a limit is reached. The caller holds g.mu.
 func (s *subscription) subscribe() {
 	g, d := s.group, s.demand
-	up, typ, free, err := g.upstreamFor(d)
+	client, typ, free, err := g.upstreamFor(d)
 	if err != nil {
-		s.refusal = status.Convert(err)
-		g.tryAgain(s)
+		g.tryAgain(s, status.Convert(err))
 		g.relay.warn("subscriptions refused: limit reached", "error", err)
 		return
 	}
-	s.refusal = nil
 	delete(g.refused, s)
 	var stop func()
 	if d.Collection() {
 		s.members = make(map[memberKey]struct{})
-		stop = up.client.WatchCollectionLocator(typ, d.Name, d.Constraints, collection{s})
+		stop = client.WatchCollectionLocator(typ, d.Name, d.Constraints, collection{s})
 	} else {
-		stop = up.client.WatchLocator(typ, d.Name, d.Constraints, s)
+		stop = client.WatchLocator(typ, d.Name, d.Constraints, s)
 	}
 	s.stop = func() {
 		stop()
@@ -63,7 +59,7 @@ func (s *subscription) subscribe() {
 
 // isKnown reports whether there is an answer.
 func (s *subscription) isKnown() bool {
-	return s.refusal != nil || s.raw != nil || s.err != nil || s.complete
+	return s.group.refused[s] != nil || s.raw != nil || s.err != nil || s.complete
 }
 
 // worthKeeping reports whether the subscription may linger: it has something, that others may get.
@@ -156,7 +152,7 @@ func (s *subscription) change() func(*controlplane.Tx) {
 		return nil
 	}
 	st := s.errorToPass()
-	if st != nil && s.refusal == nil && d.Collection() && d.Name == "*" {
+	if st != nil && s.group.refused[s] == nil && d.Collection() && d.Name == "*" {
 		if s.err.Kind != xdsclient.KindConfiguration { // clients wait
 			return nil
 		}
@@ -204,13 +200,11 @@ func (s *subscription) removed() bool {
 // of the server is passed on as it is. That it is unreachable, is late or has sent something that is no
 // resource concerns only subscribers of resources that the relay does not have.
 func (s *subscription) errorToPass() *status.Status {
-	if s.refusal != nil || s.err == nil {
-		return s.refusal
+	if refusal := s.group.refused[s]; refusal != nil || s.err == nil {
+		return refusal
 	}
 	st, sent := s.err.Status()
 	switch {
-	case s.raw != nil && s.err.Kind == xdsclient.KindUnreachable: // it goes beside the resource
-		return nil
 	case sent:
 		return st
 	case s.err.Kind == xdsclient.KindDoesNotExist, s.raw != nil, s.complete:

@@ -60,7 +60,6 @@ func TestTranscripts(t *testing.T) {
 type player struct {
 	t       testing.TB
 	opts    relay.Options
-	nodes   int64
 	relay   *relay.Relay
 	store   *controlplane.Store
 	control *controlplane.Server
@@ -159,8 +158,6 @@ func (p *player) begin(options string) {
 			p.opts.Server.MaxSubscriptions = 1000
 		case "one":
 			p.opts.OneGroup = true
-		case "nodes":
-			p.nodes = int64(n)
 		case "access":
 			var err error
 			p.opts.Access, err = controlplane.ParseAccess([]byte(rules))
@@ -176,9 +173,6 @@ func (p *player) start() {
 	var err error
 	p.relay, err = relay.New(p.opts)
 	xdstest.NoError(p.t, err)
-	if p.nodes > 0 {
-		p.relay.LimitNodes(p.nodes)
-	}
 	p.relay.Register(p.front)
 }
 
@@ -284,6 +278,10 @@ func (p *player) open(words []string) {
 			n.ClientFeatures = append(n.ClientFeatures, value)
 		case "agent":
 			n.UserAgentName = value
+		case "size":
+			size, err := strconv.Atoi(value)
+			xdstest.NoError(p.t, err)
+			n.Cluster = strings.Repeat("x", size)
 		default:
 			n.Metadata = node("", key, value).Metadata
 		}
