@@ -99,7 +99,7 @@ func TestBuildAgain(t *testing.T) {
 func sameMesh(t *testing.T, want, got *Mesh) {
 	t.Helper()
 	a, b := want.Resources(), got.Resources()
-	if !slices.EqualFunc(a, b, func(a, b *Resource) bool { return a.key() == b.key() && a.Equal(b) && a.Service == b.Service }) {
+	if !slices.EqualFunc(a, b, func(a, b *Resource) bool { return a.Key() == b.Key() && a.Equal(b) && a.Service == b.Service }) {
 		t.Fatalf("the resources differ:\n%v\nwant\n%v", b, a)
 	}
 	xdstest.Equal(t, "keys", want.Keys(), got.Keys())
@@ -117,20 +117,20 @@ func sameMesh(t *testing.T, want, got *Mesh) {
 // sameChanges applies what a mesh says of a change.
 func sameChanges(t *testing.T, before, after *Mesh) {
 	t.Helper()
-	byKey := func(m *Mesh) map[resourceKey]*Resource {
-		all := make(map[resourceKey]*Resource)
+	byKey := func(m *Mesh) map[string]*Resource {
+		all := make(map[string]*Resource)
 		for _, r := range m.Resources() {
-			all[r.key()] = r
+			all[r.Key()] = r
 		}
 		return all
 	}
 	has, want := byKey(before), byKey(after)
 	changed, removed := after.Changes(before)
 	for _, r := range removed {
-		delete(has, r.key())
+		delete(has, r.Key())
 	}
 	for _, r := range changed {
-		has[r.key()] = r
+		has[r.Key()] = r
 	}
 	if !maps.EqualFunc(has, want, (*Resource).Equal) {
 		t.Fatalf("the changes %v and removals %v do not lead from one mesh to the other", changed, removed)

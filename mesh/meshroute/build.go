@@ -61,6 +61,7 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 	b.compileServers()
 	b.compileDestinations()
 	b.collectKeys()
+	b.collectResources()
 	if err := b.faults.Err(); err != nil {
 		return nil, err
 	}
@@ -304,6 +305,36 @@ func (b *builder) destination(name string, isOther bool) *destination {
 	}
 	c.compile(parts)
 	return c.destination
+}
+
+// collectResources looks only at the resources of services, destinations and servers that have changed.
+func (b *builder) collectResources() {
+	m, before := b.mesh, b.previous
+	var old, now []*Resource
+	m.services.Diff(before.services, func(_ string, was, is *serviceResources, _, _ bool) {
+		old, now = append(old, was.resources()...), append(now, is.resources()...)
+	})
+	m.destinations.Diff(before.destinations, func(_ string, was, is *destination, _, _ bool) {
+		old, now = append(old, was.resources()...), append(now, is.resources()...)
+	})
+	for key, r := range before.servers {
+		if m.servers[key] != r {
+			old = append(old, r)
+		}
+	}
+	for key, r := range m.servers {
+		if before.servers[key] != r {
+			now = append(now, r)
+		}
+	}
+	resources := before.resources.Edit()
+	for _, r := range old {
+		resources.Delete(r.Key())
+	}
+	for _, r := range now {
+		resources.Set(r.Key(), r)
+	}
+	m.resources = resources.Map()
 }
 
 // collectKeys collects the keys of all variants.

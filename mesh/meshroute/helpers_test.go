@@ -41,12 +41,12 @@ func mustBuild(t testing.TB, in Input, previous *Mesh) *Mesh {
 func accepted(t testing.TB, in Input, previous *Mesh) *Mesh {
 	t.Helper()
 	m := mustBuild(t, in, previous)
-	seen := make(map[resourceKey]bool)
+	seen := make(map[string]bool)
 	for _, r := range m.Resources() {
-		if seen[r.key()] {
+		if seen[r.Key()] {
 			t.Errorf("%s %s %v is there twice", r.TypeURL, r.Name, r.Parameters)
 		}
-		seen[r.key()] = true
+		seen[r.Key()] = true
 		checkResource(t, r)
 	}
 	return m

@@ -1,9 +1,7 @@
 package meshroute
 
 import (
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -26,8 +24,10 @@ type Mesh struct {
 	// only policies name. A service that is left out is in neither.
 	services     pmap.Map[*serviceResources]
 	destinations pmap.Map[*destination]
-	// servers are the Listeners of servers, which may be endpoints of several services.
-	servers map[resourceKey]*Resource
+	// servers are the Listeners of servers, which may be endpoints of several services, by their keys.
+	servers map[string]*Resource
+	// resources are all that there are, by their keys.
+	resources pmap.Map[*Resource]
 	// keys are the tags that select variants, in order.
 	keys []string
 	// leftOut are reports on services and policies that do not count.
@@ -59,42 +59,45 @@ func (m *Mesh) destination(name string) *destination {
 	return nil
 }
 
-// Resources returns all resources in a stable order.
-func (m *Mesh) Resources() []*Resource {
-	var all []*Resource
-	for _, name := range names(m.destinations) {
-		routes, _ := m.destinations.Get(name)
-		all = append(append(all, m.service(name).resources()...), routes.resources()...)
+// Resources returns all resources, ordered by their keys.
+func (m *Mesh) Resources() (all []*Resource) {
+	for _, key := range names(m.resources) {
+		all = append(all, m.Resource(key))
 	}
-	return append(all, inOrder(m.servers)...)
+	return all
+}
+
+// Resource returns the resource with a key, nil for none.
+func (m *Mesh) Resource(key string) *Resource {
+	r, _ := m.resources.Get(key)
+	return r
+}
+
+// All calls yield for each resource, in no order, until it returns false.
+func (m *Mesh) All(yield func(*Resource) bool) {
+	for _, r := range m.resources.All {
+		if !yield(r) {
+			return
+		}
+	}
 }
 
 // Changes returns what was added or changed since an earlier Mesh that m was built from, and what was
-// removed. since may be nil. A name can be in both, with different variants. Resources of services and policies that are the same
-// pointers are not compared.
+// removed, in no order. since may be nil. A name can be in both, with different variants. Resources of services and policies that are the
+// same pointers are not compared.
 func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	if since == nil {
 		since = nothing
 	}
-	before, now := make(map[resourceKey]*Resource), maps.Clone(m.servers)
-	maps.Copy(before, since.servers)
-	add := func(old, list []*Resource) {
-		for _, r := range old {
-			before[r.key()] = r
-		}
-		for _, r := range list {
-			now[r.key()] = r
-		}
-	}
-	m.services.Diff(since.services, func(_ string, old, r *serviceResources, _, _ bool) { add(old.resources(), r.resources()) })
-	m.destinations.Diff(since.destinations, func(_ string, old, d *destination, _, _ bool) { add(old.resources(), d.resources()) })
-	for k, r := range now {
-		if old := before[k]; old == nil || !old.Equal(r) {
+	m.resources.Diff(since.resources, func(_ string, old, r *Resource, had, has bool) {
+		switch {
+		case !has:
+			removed = append(removed, old)
+		case !had || !old.Equal(r):
 			changed = append(changed, r)
 		}
-		delete(before, k)
-	}
-	return changed, inOrder(before)
+	})
+	return changed, removed
 }
 
 // names returns the names in a map, in order.
@@ -105,12 +108,6 @@ func names[V comparable](m pmap.Map[V]) []string {
 	}
 	slices.Sort(list)
 	return list
-}
-
-func inOrder(set map[resourceKey]*Resource) []*Resource {
-	return slices.SortedFunc(maps.Values(set), func(a, b *Resource) int {
-		return strings.Compare(a.TypeURL+"\x00"+a.Name+"\x00"+a.Parameters.Key(), b.TypeURL+"\x00"+b.Name+"\x00"+b.Parameters.Key())
-	})
 }
 
 // Routes returns a client's RouteConfiguration for a service, or the error in its place: the variant

@@ -75,7 +75,7 @@ func TestPlaces_OfTheRulesThatDecide(t *testing.T) {
 		m := mustBuild(t, in, nil)
 		for i, of := range m.Resources() {
 			without := plain.Resources()[i]
-			if of.key() != without.key() || (of.Message == nil) != (without.Message == nil) ||
+			if of.Key() != without.Key() || (of.Message == nil) != (without.Message == nil) ||
 				of.Message != nil && !proto.Equal(withoutMetadata(of.Message), without.Message) {
 				t.Fatalf("with places there is %v, without %v", of, without)
 			}

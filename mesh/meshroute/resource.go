@@ -23,9 +23,5 @@ type Resource struct {
 	Err *status.Status
 }
 
-// key identifies a resource of a Mesh.
-func (r *Resource) key() resourceKey {
-	return resourceKey{r.TypeURL, r.Name, r.Parameters.Key()}
-}
-
-type resourceKey struct{ typeURL, name, parameters string }
+// Key is equal only for resources of one type, one name and the same parameters.
+func (r *Resource) Key() string { return r.TypeURL + "\x00" + r.Name + "\x00" + r.Parameters.Key() }

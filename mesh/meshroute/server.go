@@ -76,8 +76,8 @@ func (e *Endpoint) address() *corepb.Address {
 // compileServers collects the Listeners of all services. A server may be an endpoint of several, if
 // these agree on its security.
 func (b *builder) compileServers() {
-	b.mesh.servers = make(map[resourceKey]*Resource)
-	owners := make(map[resourceKey]*Service)
+	b.mesh.servers = make(map[string]*Resource)
+	owners := make(map[string]*Service)
 	var secured []*serviceResources
 	for _, r := range b.mesh.services.All {
 		if len(r.servers) > 0 {
@@ -88,7 +88,7 @@ func (b *builder) compileServers() {
 	for _, r := range secured {
 		s := r.service
 		for _, of := range r.servers {
-			k := of.listener.key()
+			k := of.listener.Key()
 			if first := b.mesh.servers[k]; first == nil {
 				b.mesh.servers[k], owners[k] = of.listener, s
 			} else if !proto.Equal(first.Message, of.listener.Message) {

@@ -71,10 +71,9 @@ func transcript(t *testing.T, title, text string) string {
 			}
 			printed.WriteString("\n")
 		}
-		changed, removed := m.Resources(), []*meshroute.Resource(nil)
-		if before != nil {
-			changed, removed = m.Changes(before)
-			slices.SortFunc(changed, func(a, b *meshroute.Resource) int { return strings.Compare(titleOf(a), titleOf(b)) })
+		changed, removed := m.Changes(before)
+		for _, list := range [][]*meshroute.Resource{changed, removed} {
+			slices.SortFunc(list, func(a, b *meshroute.Resource) int { return strings.Compare(titleOf(a), titleOf(b)) })
 		}
 		if before = m; strings.HasSuffix(title, ": reports") {
 			changed, removed = nil, nil

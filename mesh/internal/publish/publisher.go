@@ -24,7 +24,7 @@ type Publisher struct {
 	// patience bounds the wait for clients to take new constraints.
 	patience time.Duration
 	// state is the content of the store.
-	state state
+	state *state
 	// tags are those in the constraints of NodeConstraints and DPDS: the tags that select
 	// variants in the store and, during an update, in the new content.
 	tags atomic.Pointer[tags]
@@ -49,17 +49,25 @@ type Options struct {
 	Await func(context.Context, func(controlplane.ClientStatus) bool) (left int)
 }
 
-// state is the published content.
+// state is the published content, or that of an update. Its maps are by meshroute.Resource.Key.
 type state struct {
 	// meshes are that of plain names and, if there is an authority, that of its names.
 	meshes []*meshroute.Mesh
-	// made are the resources of the meshes, and written those of the folder, which may override them.
-	made       map[key]*meshroute.Resource
-	written    map[key]written
+	// written are the resources of the folder, and overridden the names of the meshes that some of them override.
+	written    map[string]written
 	overridden map[named]*folder.Resource
 	// notes are on what clients reject, or do not get for that reason: in the store is what they had before, or an error.
-	notes map[key]meshroute.Report
+	notes map[string]meshroute.Report
 	tags  tags
+}
+
+// named identifies a resource, with all its variants.
+type named struct{ typeURL, name string }
+
+// written is a resource of the folder.
+type written struct {
+	*meshroute.Resource
+	from *folder.Resource
 }
 
 // Summary is the result of an update.
@@ -79,8 +87,7 @@ type Summary struct {
 
 // New returns a publisher for an empty store.
 func New(store *controlplane.Store, opts Options) *Publisher {
-	p := &Publisher{store: store, opts: opts, patience: patience}
-	p.state = state{made: map[key]*meshroute.Resource{}, notes: map[key]meshroute.Report{}}
+	p := &Publisher{store: store, opts: opts, patience: patience, state: &state{}}
 	p.tags.Store(&tags{})
 	return p
 }
@@ -92,18 +99,14 @@ func New(store *controlplane.Store, opts Options) *Publisher {
 // to take new constraints: for a second at most, and no longer than the context. The content is
 // published in any case.
 func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summary, error) {
-	meshes, err := p.build(content)
+	next, err := p.read(content)
 	if err != nil {
 		return Summary{}, err
 	}
-	u, err := p.state.difference(content, meshes)
-	if err != nil {
+	if err := next.tags.check(); err != nil {
 		return Summary{}, err
 	}
-	next := tagsOf(meshes, u.written)
-	if err := next.check(); err != nil {
-		return Summary{}, err
-	}
+	u := p.state.difference(next)
 	if err := u.pack(content); err != nil {
 		return Summary{}, err
 	}
@@ -113,7 +116,7 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 
 	// New constraints are sent before the variants that need them, and old ones removed after: a
 	// client must not get a variant for other clients.
-	late := p.prepare(ctx, p.state.tags.and(next))
+	late := p.prepare(ctx, p.state.tags.and(next.tags))
 	version, err := p.store.Update(func(tx *controlplane.Tx) {
 		if p.state.meshes == nil && p.opts.Authority != "" {
 			tx.SetDPDS(bootstrapfile.DPDSName(p.opts.Authority), p.dpds)
@@ -124,34 +127,38 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 		p.setTags(p.state.tags)
 		return Summary{}, fmt.Errorf("the store refused the update and did not change: %w", err)
 	}
-	p.setTags(next)
-	what := u.what()
-	u.keep()
-	p.state.meshes, p.state.tags = meshes, next
-	reports, rejected := p.state.reports()
+	p.setTags(next.tags)
+	u.keepNotes()
+	p.state = next
+	reports, rejected := next.reports()
 	return Summary{
-		Version: version, Changed: len(u.put), Removed: len(u.deleted), What: what,
-		Late: late, Reports: slices.Concat(content.Reports, meshes[0].Reports(), reports), Rejected: rejected,
+		Version: version, Changed: len(u.put), Removed: len(u.deleted), What: u.what(),
+		Late: late, Reports: slices.Concat(content.Reports, next.meshes[0].Reports(), reports), Rejected: rejected,
 	}, nil
 }
 
-func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
-	authorities := slices.Compact([]string{"", p.opts.Authority})
-	meshes := make([]*meshroute.Mesh, len(authorities))
+// read returns the state of a content, without notes. The error has resources of the folder that conflict with those of services and policies.
+func (p *Publisher) read(content *folder.Content) (*state, error) {
+	s := &state{written: make(map[string]written, len(content.Resources)), overridden: map[named]*folder.Resource{}, notes: map[string]meshroute.Report{}}
 	dir := content.Dir
 	if p.opts.NoSources {
 		dir = ""
 	}
-	for i, authority := range authorities {
+	for i, authority := range slices.Compact([]string{"", p.opts.Authority}) {
 		in := meshroute.Input{
 			Services: content.Services, Policies: content.Policies, Authority: authority, SourceDir: dir, Separate: content.Separate,
 		}
-		var err error
-		if meshes[i], err = meshroute.Build(in, p.state.mesh(i)); err != nil {
+		mesh, err := meshroute.Build(in, p.state.mesh(i))
+		if err != nil {
 			return nil, err
 		}
+		s.meshes = append(s.meshes, mesh)
 	}
-	return meshes, nil
+	if err := s.write(content); err != nil {
+		return nil, err
+	}
+	s.tags = tagsOf(s.meshes, s.written)
+	return s, nil
 }
 
 // mesh returns the i-th mesh in the store, or nil.
@@ -187,9 +194,11 @@ func (p *Publisher) Mesh() *meshroute.Mesh { return p.state.mesh(len(p.state.mes
 // publishes.
 func (p *Publisher) Errors(typeURL string) []*meshroute.Resource {
 	var list []*meshroute.Resource
-	for k, r := range p.state.made {
-		if k.typeURL == typeURL && r.Err != nil && p.state.overridden[k.named] == nil {
-			list = append(list, r)
+	for _, mesh := range p.state.meshes {
+		for r := range mesh.All {
+			if r.TypeURL == typeURL && r.Err != nil && p.state.overridden[nameOf(r)] == nil {
+				list = append(list, r)
+			}
 		}
 	}
 	return list

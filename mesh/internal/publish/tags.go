@@ -21,16 +21,16 @@ const maxTags = 120
 type tags map[string][]string
 
 // tagsOf returns the tags of one state.
-func tagsOf(meshes []*meshroute.Mesh, resources map[key]written) tags {
+func tagsOf(meshes []*meshroute.Mesh, resources map[string]written) tags {
 	t := tags{}
 	for _, mesh := range meshes {
 		t[""] = append(t[""], mesh.Keys()...)
 	}
-	for k, r := range resources {
+	for _, r := range resources {
 		for parameter := range r.Parameters.Map() {
 			// Specificity is a constraint of the mesh, not a tag.
 			if parameter != meshpolicy.SpecificityKey {
-				name := typeurl.Name(k.typeURL)
+				name := typeurl.Name(r.TypeURL)
 				t[name] = append(t[name], parameter)
 			}
 		}

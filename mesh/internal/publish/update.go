@@ -25,136 +25,97 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// named identifies a resource, key a variant of it.
-type (
-	named struct{ typeURL, name string }
-	key   struct {
-		named
-		parameters string
+// made returns what the meshes have under a key, nil for nothing.
+func (s *state) made(key string) *meshroute.Resource {
+	for _, mesh := range s.meshes {
+		if r := mesh.Resource(key); r != nil {
+			return r
+		}
 	}
-)
-
-func keyOf(r *meshroute.Resource) key {
-	return key{named{r.TypeURL, r.Name}, r.Parameters.Key()}
+	return nil
 }
 
-// update is what one content changes.
-type update struct {
-	from *state
-	// set are the resources of the meshes that differ; nil is in place of one that is removed.
-	set map[key]*meshroute.Resource
-	// written are all resources of the folder, and overridden the names that some of them override.
-	written    map[key]written
-	overridden map[named]*folder.Resource
-	// put and deleted are what changes in the store, and packed are the resources of put, without those that are errors.
-	put, deleted map[key]*meshroute.Resource
-	packed       map[key]*controlplane.Resource
-	// notes are on resources of put that clients would reject, or read otherwise.
-	notes map[key]meshroute.Report
-}
-
-// written is a resource of the folder.
-type written struct {
-	*meshroute.Resource
-	from *folder.Resource
-}
-
-// made returns what the meshes have under a key.
-func (u *update) made(k key) *meshroute.Resource {
-	if r, ok := u.set[k]; ok {
+// wants returns what the store is to have under a key, nil for nothing.
+func (s *state) wants(key string) *meshroute.Resource {
+	if w, ok := s.written[key]; ok {
+		return w.Resource
+	}
+	if r := s.made(key); r != nil && s.overridden[nameOf(r)] == nil {
 		return r
 	}
-	return u.from.made[k]
+	return nil
 }
 
-// wanted returns what the store is to have under a key, nil for nothing, of what the folder and the meshes have.
-func wanted(k key, resources map[key]written, overridden map[named]*folder.Resource, made *meshroute.Resource) *meshroute.Resource {
-	switch w, ok := resources[k]; {
-	case ok:
-		return w.Resource
-	case overridden[k.named] != nil:
-		return nil
-	}
-	return made
+// update leads from one state to another. Its maps are by meshroute.Resource.Key.
+type update struct {
+	before, after *state
+	// put and deleted are what changes in the store, and packed are the resources of put, without those that are errors.
+	put, deleted map[string]*meshroute.Resource
+	packed       map[string]*controlplane.Resource
 }
 
-// had returns what the store was to have.
-func (s *state) had(k key) *meshroute.Resource { return wanted(k, s.written, s.overridden, s.made[k]) }
-
-// difference returns the update from the state to a content, whose meshes these are. The error has resources of the folder that
-// conflict with those of services and policies.
-func (s *state) difference(content *folder.Content, meshes []*meshroute.Mesh) (*update, error) {
+// difference returns the update to another state, whose meshes are built from those of this one.
+func (s *state) difference(next *state) *update {
 	u := &update{
-		from: s, set: map[key]*meshroute.Resource{}, written: make(map[key]written, len(content.Resources)),
-		overridden: map[named]*folder.Resource{}, put: map[key]*meshroute.Resource{}, deleted: map[key]*meshroute.Resource{},
-		packed: map[key]*controlplane.Resource{}, notes: map[key]meshroute.Report{},
+		before: s, after: next, put: map[string]*meshroute.Resource{}, deleted: map[string]*meshroute.Resource{},
+		packed: map[string]*controlplane.Resource{},
 	}
-	for i, mesh := range meshes {
-		changed, removed := mesh.Changes(s.mesh(i))
-		for _, r := range removed {
-			u.set[keyOf(r)] = nil
-		}
-		for _, r := range changed {
-			u.set[keyOf(r)] = r
-		}
-	}
-	if err := u.read(content); err != nil {
-		return nil, err
-	}
-	compare := func(k key) {
-		switch old, now := s.had(k), wanted(k, u.written, u.overridden, u.made(k)); {
+	compare := func(key string) {
+		switch old, now := s.wants(key), next.wants(key); {
 		case now == nil && old != nil:
-			u.deleted[k] = old
+			u.deleted[key] = old
 		case now != nil && (old == nil || !old.Equal(now)):
-			u.put[k] = now
+			u.put[key] = now
 		}
 	}
-	for k := range u.set {
-		compare(k)
-	}
-	for k := range s.written {
-		compare(k)
-	}
-	for k := range u.written {
-		compare(k)
-	}
-	if len(u.overridden)+len(s.overridden) > 0 {
-		for k := range s.made {
-			if (u.overridden[k.named] == nil) != (s.overridden[k.named] == nil) {
-				compare(k)
+	for i, mesh := range next.meshes {
+		changed, removed := mesh.Changes(s.mesh(i))
+		for _, r := range slices.Concat(changed, removed) {
+			compare(r.Key())
+		}
+		if len(next.overridden)+len(s.overridden) == 0 {
+			continue
+		}
+		for r := range mesh.All {
+			if (next.overridden[nameOf(r)] == nil) != (s.overridden[nameOf(r)] == nil) {
+				compare(r.Key())
 			}
 		}
 	}
-	return u, nil
+	for _, resources := range []map[string]written{s.written, next.written} {
+		for key := range resources {
+			compare(key)
+		}
+	}
+	return u
 }
 
-// read reads the folder's resources.
-func (u *update) read(content *folder.Content) error {
+// write reads the folder's resources.
+func (s *state) write(content *folder.Content) error {
 	var faults document.Faults
 	for _, r := range content.Resources {
 		if r.Override {
-			u.overridden[nameOf(r)] = r
+			s.overridden[named{r.Any.GetTypeUrl(), xdsname.Canonical(r.Name)}] = r
 		}
 	}
 	for _, r := range content.Resources {
 		parameters, err := dynparam.NewParameters(r.Parameters)
 		w := &meshroute.Resource{TypeURL: r.Any.GetTypeUrl(), Name: r.Name, Parameters: parameters, Message: r.Any}
-		k := keyOf(w)
 		if err != nil {
 			faults.Add(fault(r, fmt.Sprintf("its dynamic parameters cannot be used: %v", err), ""))
-		} else if made := u.clash(key{nameOf(r), k.parameters}); made != nil && u.overridden[nameOf(r)] == nil {
+		} else if made := s.clash(*w); made != nil && s.overridden[nameOf(made)] == nil {
 			text, other := place(content, made)
 			conflict := fault(r, "a service has this resource already, "+text, "write override: true to replace it, rename it, or give it dynamic parameters")
 			conflict.Other = other
 			faults.Add(conflict)
 		}
-		u.written[k] = written{w, r}
+		s.written[w.Key()] = written{w, r}
 	}
 	return faults.Err()
 }
 
-// nameOf returns the name of a resource of the folder as the meshes would have it.
-func nameOf(r *folder.Resource) named { return named{r.Any.GetTypeUrl(), xdsname.Canonical(r.Name)} }
+// nameOf returns the name of a resource of the meshes.
+func nameOf(r *meshroute.Resource) named { return named{r.TypeURL, r.Name} }
 
 func fault(r *folder.Resource, problem, suggestion string) document.Fault {
 	return document.Fault{
@@ -183,17 +144,16 @@ func place(content *folder.Content, r *meshroute.Resource) (text, file string) {
 	return r.Service, ""
 }
 
-// clash returns what the meshes have under the key of a resource of the folder, or nil. If they have variants of it,
+// clash returns what the meshes have under the name and the parameters of a resource of the folder, or nil. If they have variants of it,
 // the one for all clients counts as the one without parameters.
-func (u *update) clash(k key) *meshroute.Resource {
-	r := u.made(k)
-	if r == nil && k.parameters == "" {
-		// The parameters are valid.
-		least, _ := dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"})
-		k.parameters = least.Key()
-		r = u.made(k)
+func (s *state) clash(r meshroute.Resource) *meshroute.Resource {
+	r.Name = xdsname.Canonical(r.Name)
+	made := s.made(r.Key())
+	if made == nil && r.Parameters.IsZero() {
+		r.Parameters, _ = dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"}) // which are valid
+		made = s.made(r.Key())
 	}
-	return r
+	return made
 }
 
 // pack serializes what is put. Variants with equal contents share their bytes. What cannot be serialized is
@@ -206,7 +166,7 @@ func (u *update) pack(content *folder.Content) error {
 			continue
 		}
 		made, err := packed(r, shared)
-		w, isWritten := u.written[k]
+		w, isWritten := u.after.written[k]
 		switch {
 		case err == nil:
 			u.packed[k] = made
@@ -237,8 +197,8 @@ func packed(r *meshroute.Resource, shared map[proto.Message]*anypb.Any) (*contro
 }
 
 // source is where the resource of a key, or its service, is written.
-func (u *update) source(content *folder.Content, k key) meshroute.Source {
-	if w, ok := u.written[k]; ok {
+func (u *update) source(content *folder.Content, k string) meshroute.Source {
+	if w, ok := u.after.written[k]; ok {
 		return w.from.Source
 	}
 	if i := slices.IndexFunc(content.Services, func(s *meshroute.Service) bool { return s.Name == u.put[k].Service }); i >= 0 {
@@ -256,15 +216,15 @@ func (u *update) check(content *folder.Content, opts *Options) error {
 	verdicts := u.verdicts(opts.Check)
 	for k, r := range u.packed {
 		report := *verdicts[r.Any()]
-		if _, isWritten := u.written[k]; report.Message == "" || report.Severity == meshroute.Warning && !isWritten {
+		if _, isWritten := u.after.written[k]; report.Message == "" || report.Severity == meshroute.Warning && !isWritten {
 			continue
 		}
-		name := typeurl.ShortName(k.typeURL) + " " + r.Name()
+		name := typeurl.ShortName(r.Any().GetTypeUrl()) + " " + r.Name()
 		if !r.Parameters().IsZero() {
 			name += " " + r.Parameters().String()
 		}
 		report.Source, report.Message = u.source(content, k), name+": "+report.Message
-		u.notes[k] = report
+		u.after.notes[k] = report
 		if report.Severity == meshroute.Error && content.Separate && !opts.Permissive {
 			u.withhold(k, report)
 		}
@@ -272,7 +232,7 @@ func (u *update) check(content *folder.Content, opts *Options) error {
 	if content.Separate || opts.Permissive {
 		return nil
 	}
-	return ErrorsIn(sortedReports(maps.Values(u.notes)))
+	return ErrorsIn(sortedReports(maps.Values(u.after.notes)))
 }
 
 // verdicts checks the packed resources on all cores: when a server starts, these are all that there are. Variants may share their bytes.
@@ -301,13 +261,13 @@ func (u *update) verdicts(check func(*controlplane.Resource) (meshroute.Severity
 
 // withhold leaves a resource of the meshes out of the store. Clients keep what they have under its name; if there was nothing,
 // they get an error.
-func (u *update) withhold(k key, why meshroute.Report) {
+func (u *update) withhold(k string, why meshroute.Report) {
 	why.LeftOut = true
-	u.notes[k] = why
+	u.after.notes[k] = why
 	r := u.put[k]
 	delete(u.put, k)
 	delete(u.packed, k)
-	if u.from.had(k) == nil {
+	if u.before.wants(k) == nil {
 		u.put[k] = &meshroute.Resource{
 			TypeURL: r.TypeURL, Name: r.Name, Service: r.Service, Parameters: r.Parameters,
 			Err: status.New(codes.Internal, "the control plane does not send this, as clients would reject it: "+why.Message),
@@ -318,13 +278,13 @@ func (u *update) withhold(k key, why meshroute.Report) {
 // what is Summary.What.
 func (u *update) what() []string {
 	names := make(map[string]bool)
-	for _, changes := range []map[key]*meshroute.Resource{u.put, u.deleted} {
+	for _, changes := range []map[string]*meshroute.Resource{u.put, u.deleted} {
 		for k, r := range changes {
 			switch {
 			case r.Service != "":
 				names[r.Service] = true
-			case u.written[k].Resource == r || u.from.written[k].Resource == r:
-				names[typeurl.ShortName(k.typeURL)+" "+k.name] = true
+			case u.after.written[k].Resource == r || u.before.written[k].Resource == r:
+				names[typeurl.ShortName(r.TypeURL)+" "+r.Name] = true
 			}
 		}
 	}
@@ -333,35 +293,25 @@ func (u *update) what() []string {
 
 // apply applies the update to the store.
 func (u *update) apply(tx *controlplane.Tx) {
-	for k, r := range u.deleted {
-		tx.DeleteVariant(k.typeURL, k.name, r.Parameters.Map())
+	for _, r := range u.deleted {
+		tx.DeleteVariant(r.TypeURL, r.Name, r.Parameters.Map())
 	}
 	for k, r := range u.put {
 		if r.Err != nil {
-			tx.SetVariantError(k.typeURL, k.name, r.Parameters.Map(), r.Err)
+			tx.SetVariantError(r.TypeURL, r.Name, r.Parameters.Map(), r.Err)
 			continue
 		}
 		tx.SetResource(u.packed[k])
 	}
 }
 
-// keep applies the update to the state.
-func (u *update) keep() {
-	s := u.from
-	for k, r := range u.set {
-		if r == nil {
-			delete(s.made, k)
-		} else {
-			s.made[k] = r
+// keepNotes keeps the notes on what the update does not change.
+func (u *update) keepNotes() {
+	for k, note := range u.before.notes {
+		if _, isNew := u.after.notes[k]; !isNew && u.put[k] == nil && u.deleted[k] == nil {
+			u.after.notes[k] = note
 		}
 	}
-	s.written, s.overridden = u.written, u.overridden
-	for _, done := range []map[key]*meshroute.Resource{u.put, u.deleted} {
-		for k := range done {
-			delete(s.notes, k)
-		}
-	}
-	maps.Copy(s.notes, u.notes)
 }
 
 // reports are about overrides of nothing, and what clients do not get. rejected are those about what they reject and get nevertheless.
@@ -375,8 +325,10 @@ func (s *state) reports() (reports, rejected []meshroute.Report) {
 	}
 	idle := maps.Clone(s.overridden)
 	if len(idle) > 0 {
-		for k := range s.made {
-			delete(idle, k.named)
+		for _, mesh := range s.meshes {
+			for r := range mesh.All {
+				delete(idle, nameOf(r))
+			}
 		}
 	}
 	for _, r := range idle {
