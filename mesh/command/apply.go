@@ -3,8 +3,6 @@ package command
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -122,11 +120,7 @@ func printChange(out io.Writer, place string, before *store.Snapshot, content *f
 // contentOf returns the content of the documents that a store had. With an error, for which replicas would not publish them,
 // it is empty.
 func contentOf(place string, before *store.Snapshot) (*folder.Content, error) {
-	var files []*folder.File
-	for _, name := range slices.Sorted(maps.Keys(before.Documents)) {
-		files = append(files, folder.Parse(place+"/"+name, []byte(before.Documents[name])))
-	}
-	content, err := folder.Join(place, files)
+	content, err := (&folder.Parser{Dir: place}).Parse(before.Documents)
 	if err == nil {
 		_, err = site.ValidateContent(content, "")
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -115,11 +114,7 @@ func (w *world) serves(r *inProcess) (string, error) {
 
 // services returns those of the store's documents, and whether these are good together.
 func (w *world) services() (names string, good bool) {
-	var files []*folder.File
-	for _, name := range slices.Sorted(maps.Keys(w.documents)) {
-		files = append(files, folder.Parse(name, []byte(w.documents[name])))
-	}
-	content, err := folder.Join("", files)
+	content, err := new(folder.Parser).Parse(w.documents)
 	if err != nil || content.Documents() == 0 {
 		return "", false
 	}

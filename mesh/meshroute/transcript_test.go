@@ -97,7 +97,7 @@ func transcript(t *testing.T, title, text string) string {
 // read reads documents.
 func read(t *testing.T, documents string) (in meshroute.Input) {
 	documents, values, isThere := strings.Cut(strings.ReplaceAll("\n"+documents, "LONG", strings.Repeat("a", 256)), "\nservices:")
-	content, err := folder.Join("", []*folder.File{folder.Parse("f", []byte(strings.TrimPrefix(strings.TrimSuffix(documents, "\n---"), "\n")))})
+	content, err := new(folder.Parser).Parse(map[string]string{"f": strings.TrimPrefix(strings.TrimSuffix(documents, "\n---"), "\n")})
 	xdstest.NoError(t, err)
 	in.Services, in.Policies = content.Services, content.Policies
 	if isThere {

@@ -21,12 +21,12 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file := Parse("a.yaml", data)
-		c, err := Join("", []*File{file})
+		var p Parser
+		c, err := p.Parse(map[string]string{"a.yaml": string(data)})
 		if (c == nil) == (err == nil) {
 			t.Fatalf("got content %v and error %v", c, err)
 		}
-		for _, fault := range file.faults.List {
+		for _, fault := range p.files["a.yaml"].faults.List {
 			if fault.File != "a.yaml" || fault.Problem == "" {
 				t.Errorf("the fault %+v does not say where it is, or what", fault)
 			}

@@ -8,26 +8,23 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// File is what one file says. It does not change.
-type File struct {
-	content *Content
-	faults  *document.Faults
+// file is what one file says, and what is wrong with it by itself. It does not change.
+type file struct {
+	content Content
+	faults  document.Faults
 }
 
-// Err returns what is wrong with the file by itself, a *document.Faults, or nil.
-func (f *File) Err() error { return f.faults.Err() }
-
-// Parse reads the documents of a file. Faults and sources name it by its path.
-func Parse(path string, data []byte) *File {
-	f := &File{content: &Content{}, faults: &document.Faults{}}
-	for _, doc := range document.Parse(path, data, f.faults) {
+// parse reads the documents of a file. Faults and sources name it by its path.
+func parse(path string, data []byte) *file {
+	f := &file{}
+	for _, doc := range document.Parse(path, data, &f.faults) {
 		f.read(doc)
 	}
 	return f
 }
 
 // read adds one document to the file's content, or its errors.
-func (f *File) read(doc document.Value) {
+func (f *file) read(doc document.Value) {
 	if !doc.IsObject() {
 		doc.Expected("an object")
 		return
@@ -69,7 +66,7 @@ func (f *File) read(doc document.Value) {
 	}
 }
 
-func (f *File) readPolicy(doc document.Value, kind string) {
+func (f *file) readPolicy(doc document.Value, kind string) {
 	f.content.Policies = append(f.content.Policies, meshpolicy.Read(doc, kind, nil)...)
 }
 

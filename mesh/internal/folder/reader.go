@@ -20,19 +20,17 @@ import (
 type Reader struct {
 	dir string
 	// place is where the last look without an error found the files, zero before there was one.
-	place place
-	files map[string]*file
-	// stale says that a text has changed since content and err were made. unread is why the last look found nothing.
-	stale   bool
-	content *Content
-	err     error
-	unread  error
-	now     func() time.Time
+	place  place
+	files  map[string]*seen
+	parser Parser
+	// unread is why the last look found nothing.
+	unread error
+	now    func() time.Time
 }
 
 // New returns a reader of a folder. It does not read it yet.
 func New(dir string) *Reader {
-	return &Reader{dir: dir, files: map[string]*file{}, stale: true, now: time.Now}
+	return &Reader{dir: dir, files: map[string]*seen{}, parser: Parser{Dir: dir}, now: time.Now}
 }
 
 // Read returns the present content of the folder. If nothing changed since the last call, content and
@@ -48,25 +46,15 @@ func (r *Reader) Read() (*Content, error) {
 		return nil, r.unread
 	}
 	r.unread = nil
-	if r.stale {
-		var files []*File
-		for _, name := range slices.Sorted(maps.Keys(r.files)) {
-			if f := r.files[name]; f.File != nil {
-				files = append(files, f.File)
-			}
-		}
-		r.content, r.err = Join(r.dir, files)
-		r.stale = false
-	}
-	return r.content, r.err
+	return r.parser.Parse(r.Texts())
 }
 
 // Texts returns the files as they were last read, by name, also if they are faulty.
 func (r *Reader) Texts() map[string]string {
 	texts := make(map[string]string)
 	for name, f := range r.files {
-		if f.File != nil {
-			texts[name] = string(f.data)
+		if f.info != nil {
+			texts[name] = f.text
 		}
 	}
 	return texts
@@ -118,7 +106,7 @@ func (r *Reader) look() error {
 		if placeOf(r.dir) != l.here {
 			continue // some of what was found may be of the former place
 		}
-		r.files, r.stale = l.next, r.stale || l.changed
+		r.files = l.next
 		if err == nil {
 			r.place = l.here
 		}
@@ -132,11 +120,9 @@ type look struct {
 	*Reader
 	here  place
 	began time.Time
-	// paths are those of the files that there are, by name. next are the Reader's files after this look; changed says that the text of one
-	// is another.
-	paths   map[string]string
-	next    map[string]*file
-	changed bool
+	// paths are those of the files that there are, by name. next are the Reader's files after this look.
+	paths map[string]string
+	next  map[string]*seen
 }
 
 func (l *look) all() (err error) {
@@ -167,13 +153,13 @@ func (l *look) at(name string) error {
 	if err != nil {
 		return err
 	}
-	var f file
+	var f seen
 	if known := l.next[name]; known != nil {
 		f = *known
 	}
 	switch {
 	case f.same(now):
-		if f.File == nil {
+		if f.info == nil {
 			delete(l.next, name)
 			return nil
 		}
@@ -202,15 +188,14 @@ func (l *look) at(name string) error {
 	return l.take(name, f, now)
 }
 
-func (l *look) set(name string, f file) { l.next[name] = &f }
+func (l *look) set(name string, f seen) { l.next[name] = &f }
 
 // take makes the present state of a file count.
-func (l *look) take(name string, f file, now state) error {
+func (l *look) take(name string, f seen, now state) error {
 	shown := filepath.Join(l.dir, name)
 	switch {
 	case now.absent():
 		delete(l.next, name)
-		l.changed = l.changed || f.File != nil
 		return nil
 	case now.info == nil:
 		return fmt.Errorf("%s is a link to %s, which does not exist: put the file there, or delete the link", shown, now.target)
@@ -227,12 +212,7 @@ func (l *look) take(name string, f file, now state) error {
 		l.set(name, f)
 		return nil
 	}
-	parsed := f.File
-	if parsed == nil || !slices.Equal(f.data, data) {
-		parsed = Parse(shown, data)
-		l.changed = true
-	}
-	l.set(name, file{File: parsed, state: now, data: data, at: at})
+	l.set(name, seen{state: now, text: string(data), at: at})
 	return nil
 }
 

@@ -24,12 +24,11 @@ const settling = 500 * time.Millisecond
 // patience bounds the wait of Settled for files that change all the time.
 const patience = 10 * time.Second
 
-// file is what is known of a name of the folder.
-type file struct {
-	// *File is what counts, nil for nothing. Its text, data, was read at a time, in a state.
-	*File
+// seen is what is known of a name of the folder.
+type seen struct {
+	// text is what counts, if the state has a file. It was read at a time, in this state.
 	state
-	data []byte
+	text string
 	at   time.Time
 	// found is a state that does not count yet, in which the file has been since a time. It has been changing since first. Both are zero
 	// if what was found last counts.
@@ -38,7 +37,7 @@ type file struct {
 }
 
 // changes notes that another state is found.
-func (f *file) changes(found state, at time.Time) {
+func (f *seen) changes(found state, at time.Time) {
 	if f.found, f.since = found, at; f.first.IsZero() {
 		f.first = at
 	}
@@ -80,7 +79,7 @@ func sameFile(a, b os.FileInfo) bool {
 }
 
 // isWhole reports whether a changed state of a file is no half of a change.
-func (l *look) isWhole(name string, f file, now state) bool {
+func (l *look) isWhole(name string, f seen, now state) bool {
 	if now.absent() {
 		for other := range l.paths {
 			if known := l.next[other]; known != nil && other != name && os.SameFile(known.info, f.info) {

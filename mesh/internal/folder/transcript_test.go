@@ -22,7 +22,7 @@ func TestTranscripts(t *testing.T) {
 		if strings.HasSuffix(section, " of a Service") {
 			input = frontend + input
 		}
-		c, err := folder.Join("", []*folder.File{folder.Parse("f", []byte(input+"\n"))})
+		c, err := new(folder.Parser).Parse(map[string]string{"f": input + "\n"})
 		if err != nil {
 			return err.Error()
 		}

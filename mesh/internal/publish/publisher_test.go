@@ -2,7 +2,6 @@ package publish_test
 
 import (
 	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,7 +29,8 @@ func policy(name, targetRef, version string) string {
 // site are files, and the store that they are published to.
 type site struct {
 	t         testing.TB
-	files     map[string]*folder.File
+	files     map[string]string
+	parser    folder.Parser
 	separate  bool
 	store     *controlplane.Store
 	publisher *publish.Publisher
@@ -39,7 +39,7 @@ type site struct {
 }
 
 func newSite(t testing.TB, opts publish.Options) *site {
-	s := &site{t: t, files: map[string]*folder.File{}, store: controlplane.NewStore()}
+	s := &site{t: t, parser: folder.Parser{Dir: "/mesh"}, files: map[string]string{}, store: controlplane.NewStore()}
 	opts.Refresh = func() { s.refreshed.Add(1) }
 	s.publisher = publish.New(s.store, opts)
 	return s
@@ -48,7 +48,7 @@ func newSite(t testing.TB, opts publish.Options) *site {
 // write writes files, each by its name and its text.
 func (s *site) write(files ...string) {
 	for i := 0; i < len(files); i += 2 {
-		s.files[files[i]] = folder.Parse("/mesh/"+files[i], []byte(files[i+1]))
+		s.files[files[i]] = files[i+1]
 	}
 }
 
@@ -64,11 +64,7 @@ func (s *site) change(files ...string) publish.Summary {
 // tryPublish publishes the files as they are.
 func (s *site) tryPublish() (publish.Summary, error) {
 	s.t.Helper()
-	var files []*folder.File
-	for _, name := range slices.Sorted(maps.Keys(s.files)) {
-		files = append(files, s.files[name])
-	}
-	content, err := folder.Join("/mesh", files)
+	content, err := s.parser.Parse(maps.Clone(s.files))
 	xdstest.NoError(s.t, err)
 	content.Separate = s.separate
 	return s.publisher.Publish(s.t.Context(), content)

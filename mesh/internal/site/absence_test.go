@@ -19,7 +19,7 @@ func absenceOf(t *testing.T, authority string, services ...string) *absence {
 	for _, name := range services {
 		text += "kind: Service\nname: " + name + "\n---\n"
 	}
-	content, err := folder.Join("", []*folder.File{folder.Parse("a.yaml", []byte(text))})
+	content, err := new(folder.Parser).Parse(map[string]string{"a.yaml": text})
 	xdstest.NoError(t, err)
 	loaded, err := loadContent(content, publish.Options{Authority: authority})
 	xdstest.NoError(t, err)

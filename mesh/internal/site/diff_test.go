@@ -25,7 +25,7 @@ func TestDiff(t *testing.T) {
 
 func parse(t *testing.T, text string) *folder.Content {
 	t.Helper()
-	content, err := folder.Join("dir", []*folder.File{folder.Parse("dir/mesh.yaml", []byte(text))})
+	content, err := (&folder.Parser{Dir: "dir"}).Parse(map[string]string{"mesh.yaml": text})
 	xdstest.NoError(t, err)
 	return content
 }

@@ -20,7 +20,7 @@ func TestLoadsOfClustersThatThereAre(t *testing.T) {
 	t.Parallel()
 	const text = "kind: Service\nname: backend\nloadReporting: true\n---\n" +
 		"kind: Resource\ndynamicParameters: {env: prod}\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: legacy, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}\n"
-	content, err := folder.Join("", []*folder.File{folder.Parse("a.yaml", []byte(text))})
+	content, err := new(folder.Parser).Parse(map[string]string{"a.yaml": text})
 	xdstest.NoError(t, err)
 	p := quietPlane(Options{})
 	_, err = p.publisher.Publish(t.Context(), content)

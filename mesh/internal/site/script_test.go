@@ -33,25 +33,17 @@ func TestScripts(t *testing.T) { golden.Scripts(t, "testdata/*.txt", 0, beginScr
 
 // memory are documents in memory.
 type memory struct {
-	files    map[string]*folder.File
+	files    map[string]string
+	parser   folder.Parser
 	separate bool
 	changed  chan struct{}
 	content  *folder.Content
 	err      error
 }
 
-func (m *memory) set(name, text string) *folder.File {
-	m.files[name] = folder.Parse("/mesh/"+name, []byte(text))
-	return m.files[name]
-}
-
 // change makes Read return something else.
 func (m *memory) change() {
-	var files []*folder.File
-	for _, name := range slices.Sorted(maps.Keys(m.files)) {
-		files = append(files, m.files[name])
-	}
-	if m.content, m.err = folder.Join("/mesh", files); m.err == nil {
+	if m.content, m.err = m.parser.Parse(maps.Clone(m.files)); m.err == nil {
 		m.content.Separate = m.separate
 	}
 }
@@ -80,7 +72,8 @@ func textOf(word string) string {
 }
 
 func beginScript(t testing.TB) (step func(string) string) {
-	documents, words := &memory{files: map[string]*folder.File{}, changed: make(chan struct{}, 1)}, map[string]*folder.File{}
+	documents, words := &memory{files: map[string]string{}, changed: make(chan struct{}, 1)}, map[string]bool{}
+	documents.parser.Dir = "/mesh"
 	opts := Options{Documents: documents, Place: "folder", Dir: "/mesh", WithdrawalDelay: 10 * time.Second}
 	log := &xdstest.Log{}
 	opts.Serve.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -130,17 +123,14 @@ func beginScript(t testing.TB) (step func(string) string) {
 			}
 			return ""
 		case "have":
-			maps.DeleteFunc(documents.files, func(name string, _ *folder.File) bool { return words[name] != nil })
+			maps.DeleteFunc(documents.files, func(name, _ string) bool { return words[name] })
 			for _, word := range strings.Fields(rest) {
-				if words[word] == nil {
-					words[word] = documents.set(word, textOf(word))
-				}
-				documents.files[word] = words[word]
+				documents.files[word], words[word] = textOf(word), true
 			}
 			documents.change()
 		case "file":
 			name, text, _ := strings.Cut(rest, " ")
-			if documents.set(name, text); text == "gone" {
+			if documents.files[name] = text; text == "gone" {
 				delete(documents.files, name)
 			}
 			documents.change()
@@ -151,16 +141,19 @@ func beginScript(t testing.TB) (step func(string) string) {
 			return logged()
 		case "published":
 			var list []string
-			for word, file := range words {
-				of, err := folder.Join("", []*folder.File{file})
-				xdstest.NoError(t, err)
-				if c := published.Load(); c != nil && of.Documents() == (&folder.Content{
-					Services: both(of.Services, c.Services), Policies: both(of.Policies, c.Policies), Resources: both(of.Resources, c.Resources),
-				}).Documents() {
-					list = append(list, word)
+			add := func(at meshroute.Source) { list = append(list, strings.TrimPrefix(at.File, "/mesh/")) }
+			if c := published.Load(); c != nil {
+				for _, s := range c.Services {
+					add(s.Source)
+				}
+				for _, p := range c.Policies {
+					add(p.Source)
+				}
+				for _, r := range c.Resources {
+					add(r.Source)
 				}
 			}
-			return strings.Join(slices.Sorted(slices.Values(list)), " ")
+			return strings.Join(slices.DeleteFunc(slices.Sorted(slices.Values(list)), func(file string) bool { return !words[file] }), " ")
 		case "state":
 			s := p.state.State()
 			text := strings.Join(s.Text(true), "; ")
@@ -175,6 +168,3 @@ func beginScript(t testing.TB) (step func(string) string) {
 }
 
 // both returns the documents of a list that another has, too.
-func both[T comparable](list, other []T) []T {
-	return slices.DeleteFunc(slices.Clone(list), func(of T) bool { return !slices.Contains(other, of) })
-}

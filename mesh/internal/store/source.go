@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,18 +36,19 @@ type Source struct {
 	stop     context.CancelFunc
 	watching sync.WaitGroup
 
-	// snapshot is what the last reading found, with the revision zero before there was one, and files are its documents.
+	// snapshot is what the last reading found, with the revision zero before there was one.
 	snapshot *Snapshot
-	files    map[string]*folder.File
-	// content and err are the last result of Read.
-	content *folder.Content
-	err     error
-	gone    atomic.Pointer[time.Time]
+	parser   folder.Parser
+	// content and err are the last result of Read. empty is the error of a store without documents.
+	content    *folder.Content
+	err, empty error
+	gone       atomic.Pointer[time.Time]
 }
 
 // Follow watches the documents until Close. If etcd does not answer, Read has the error until it does.
 func Follow(s *Store, log *slog.Logger) *Source {
-	f := &Source{store: s, log: log, changed: make(chan struct{}, 1), snapshot: &Snapshot{}}
+	f := &Source{store: s, log: log, changed: make(chan struct{}, 1), snapshot: &Snapshot{}, parser: folder.Parser{Dir: s.Dir()}}
+	f.empty = fmt.Errorf("the store %s has no documents; \"dynxds apply\" writes some", s.Dir())
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	f.watching.Go(func() { f.watch(ctx) })
@@ -92,7 +91,7 @@ func (f *Source) Read(ctx context.Context) (*folder.Content, error) {
 	return f.content, f.err
 }
 
-// take takes in a snapshot. Files with the same text are the same.
+// take takes in a snapshot.
 func (f *Source) take(next *Snapshot) {
 	before := f.snapshot
 	if before.head.revision > 0 && !next.head.continues(before.head) {
@@ -104,26 +103,10 @@ func (f *Source) take(next *Snapshot) {
 				"key", faults.Shorten(f.store.docs()+name, maxKey))
 		}
 	}
-	files := make(map[string]*folder.File, len(next.Documents))
-	changed := before.head.revision == 0 || len(next.Documents) != len(f.files)
-	for name, text := range next.Documents {
-		if old := f.files[name]; old != nil && before.Documents[name] == text {
-			files[name] = old
-			continue
-		}
-		files[name] = folder.Parse(f.store.Dir()+"/"+name, []byte(text))
-		changed = true
-	}
-	if f.snapshot, f.files = next, files; !changed {
-		return
-	}
-	var list []*folder.File
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		list = append(list, files[name])
-	}
-	f.content, f.err = folder.Join(f.store.Dir(), list)
+	f.snapshot = next
+	f.content, f.err = f.parser.Parse(next.Documents)
 	if f.err == nil && f.content.Documents() == 0 {
-		f.content, f.err = nil, fmt.Errorf("the store %s has no documents; \"dynxds apply\" writes some", f.store.Dir())
+		f.content, f.err = nil, f.empty
 	}
 }
 
