@@ -22,54 +22,48 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 var logger = boundlog.Component("dynxds")
 
-// Policy serves one cluster, whose Cluster has the same LBPolicy and AcrossLocalities in all Updates.
+// Policy serves one cluster, which needs the same in all Updates.
 type Policy struct {
-	env     *tree.Env
-	name    string
+	env     *tree.Env // of the cluster
+	need    need
 	changed func()
 
-	config *Config
+	config *Config // an empty one before the first Update, and after Close
 	// labels are the telemetry labels of the cluster's RPCs.
 	labels Labels
-	err    error // why the cluster is unusable: a resource is missing, or has no endpoint to offer
+	err    error // why the cluster is unusable: its endpoints are known, and none is to be offered
 	names  names
 	// warned says that the cluster has too many endpoints, which is logged once.
 	warned bool
-	// part is the part of the tree that serves the cluster. It is nil until there are
-	// endpoints, and after an error.
-	part *tree.Env
-	// priorities is nil if only sessions have endpoints to go to, or all RPCs are dropped.
+	// priorities is nil if no endpoint gets RPCs: only sessions have some to go to, all RPCs are dropped, or err says why not.
 	priorities *priority.Policy[locality.Config]
-	// counter and loads count the cluster's RPCs, the latter for load reports. gate keeps
-	// some RPCs out, and outliers ejects endpoints. They exist as long as part does.
+	// outliers ejects endpoints.
+	outliers *outlier.Detector
+	// counter and loads count the cluster's RPCs, the latter for load reports. gate keeps some RPCs out. They are nil until there are
+	// endpoints.
 	counter   *traffic.Counter
 	reporting xdsresource.LoadReporting
 	loads     *load.Cluster
 	gate      *gate
-	outliers  *outlier.Detector
-	state     balancer.State
-	// before is the Detector of the Policy before, whose ejections the first one of this Policy takes over, or nil.
-	before *outlier.Detector
 }
 
-// newPolicy returns the Policy of the named cluster, whose RPCs wait until Update.
-func newPolicy(env *tree.Env, name string, changed func()) *Policy {
-	p := &Policy{env: env, name: name, changed: changed, config: new(Config), labels: LabelsOf(name, nil)}
+// newPolicy returns the Policy of the named cluster, which needs an Update at once. bundle secures its connections. before is what the
+// Policy before has ejected, or nil.
+func newPolicy(of *tree.Env, name string, n need, bundle *clustertls.Bundle, before *outlier.Detector, changed func()) *Policy {
+	env := *of
+	p := &Policy{env: &env, need: n, changed: changed, config: new(Config), labels: LabelsOf(name, nil)}
 	p.names.seed = rand.Uint64()
-	p.setState(tree.Waiting(connectivity.Connecting))
+	env.Cluster, env.Bundle, env.ResolveNow = name, bundle, p.resolveNow
+	env.Endpoints = conns.NewRegistry(&env.Setup, func() { env.Loop.Post(p.childChanged) }) // for sessions
+	p.outliers = outlier.New(&env, before)
 	return p
-}
-
-// setState is for states in which no RPC has an endpoint.
-func (p *Policy) setState(s balancer.State) {
-	s.Picker = &picker{child: s.Picker, labels: p.labels}
-	p.state = s
 }
 
 // Update sets the configuration.
@@ -77,23 +71,40 @@ func (p *Policy) Update(c *Config) {
 	before := p.config
 	p.config = c
 	if c.Cluster != before.Cluster {
-		p.labels = LabelsOf(p.name, c.Cluster)
+		p.labels = LabelsOf(p.env.Cluster, c.Cluster)
 	}
 	switch {
 	case c.Err != nil:
-		p.fail(c.Err)
-	case c.Cluster == nil || c.Endpoints == nil:
-		// RPCs do not use endpoints of the old resource any more. Their connections are kept,
-		// as the new resource may have the same endpoints.
-		p.err = nil
-		p.setState(tree.Waiting(connectivity.Connecting))
-	case p.err == nil && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints && c.Notes == before.Notes:
-	default:
+		p.end()
+	case c.known() && !(before.known() && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints && c.Notes == before.Notes):
 		p.serve(c)
 	}
 }
 
-func (p *Policy) State() balancer.State { return p.state }
+// State is that of the priorities. A cluster that drops all RPCs does so whatever its endpoints do: it is READY, so that an aggregate
+// cluster does not go on to the next one. While resources are awaited RPCs do not use endpoints of the old ones. Their connections
+// are kept, as the new ones may have the same endpoints.
+func (p *Policy) State() balancer.State {
+	var s balancer.State
+	gate := p.gate
+	switch {
+	case p.config.Err != nil:
+		s, gate = tree.Failing(p.config.Err, p.config.Notes), nil
+	case !p.config.known():
+		s, gate = tree.Waiting(connectivity.Connecting), nil
+	case p.err != nil:
+		s, gate = tree.Failing(p.err, p.config.Notes), nil
+	case p.priorities == nil:
+		s = tree.Failing(errOnlySessions, nil)
+	default:
+		s = p.priorities.State()
+	}
+	if gate != nil && gate.dropsAll {
+		s.ConnectivityState = connectivity.Ready
+	}
+	s.Picker = &picker{s.Picker, p.labels, gate}
+	return s
+}
 
 func (p *Policy) ExitIdle() {
 	if p.priorities != nil {
@@ -102,15 +113,20 @@ func (p *Policy) ExitIdle() {
 }
 
 func (p *Policy) Close() {
-	if p.part == nil {
-		return
-	}
-	p.part.Endpoints.Close() // Before the policies, whose connections it would keep for sessions.
+	p.config = new(Config)
+	p.end()
+}
+
+// end ends what serves the cluster, until there are endpoints again.
+func (p *Policy) end() {
+	p.env.Endpoints.Update(conns.Config{}) // Before the policies, whose connections it would keep for sessions.
 	p.closePriorities()
-	p.counter.Release()
+	if p.counter != nil {
+		p.counter.Release()
+		p.counter = nil
+	}
 	p.countLoads(xdsresource.LoadReporting{})
 	p.outliers.Close()
-	p.part, p.counter, p.gate, p.outliers = nil, nil, nil, nil
 }
 
 func (p *Policy) closePriorities() {
@@ -120,41 +136,25 @@ func (p *Policy) closePriorities() {
 	}
 }
 
-func (p *Policy) fail(err error) {
-	p.Close()
-	p.err = err
-	p.setState(tree.Failing(err, p.config.Notes))
-}
-
 func (p *Policy) serve(c *Config) {
 	entries := p.names.entries(c.Cluster, c.Endpoints)
+	p.err = nil
 	if len(entries) == 0 && !keepsSessions(c) && !c.Endpoints.DropsAll() {
-		p.fail(fmt.Errorf("dynxds: cluster %s has no endpoint to send RPCs to: "+
-			"ClusterLoadAssignment %s has none that is HEALTHY or UNKNOWN", bounds.Quote(p.name), bounds.Quote(c.Endpoints.Name)))
+		p.err = fmt.Errorf("dynxds: cluster %s has no endpoint to send RPCs to: "+
+			"ClusterLoadAssignment %s has none that is HEALTHY or UNKNOWN", bounds.Quote(p.env.Cluster), bounds.Quote(c.Endpoints.Name))
+		p.end()
 		return
 	}
 	if n := tooMany(c.Cluster.LBPolicy, entries); n > 0 && !p.warned {
 		p.warned = true
 		logger.Warningf("a priority of cluster %s has %d endpoints, and its policy %s connects to each: let a client use some of them, "+
-			"by RandomSubsetting (gRFC A68) around the policy, or use ring hash or Maglev", p.name, n, c.Cluster.LBPolicy)
-	}
-	if p.part == nil {
-		of := *p.env
-		part := &of
-		part.Cluster, part.ResolveNow = p.name, p.resolveNow
-		changed := func() { // for sessions
-			if p.part == part {
-				p.childChanged()
-			}
-		}
-		part.Endpoints = conns.NewRegistry(&part.Setup, func() { part.Loop.Post(changed) })
-		p.part, p.outliers, p.before = part, outlier.New(part, p.before), nil
+			"by RandomSubsetting (gRFC A68) around the policy, or use ring hash or Maglev", p.env.Cluster, n, c.Cluster.LBPolicy)
 	}
 	p.limit(c)
 	// Before the policies get the endpoints: this decides which of the connections that they
 	// abandon are kept for sessions.
 	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities, usedOf(c.Cluster, entries))
-	p.part.Endpoints.Update(conns.Config{
+	p.env.Endpoints.Update(conns.Config{
 		Localities: c.Endpoints.Localities, HealthOf: p.outliers.HealthOf, Loads: p.loads,
 		Sessions: c.Cluster.Sessions, HealthCheck: c.Cluster.HealthCheck,
 	})
@@ -162,12 +162,10 @@ func (p *Policy) serve(c *Config) {
 		p.closePriorities()
 	} else {
 		if p.priorities == nil {
-			p.priorities = priority.New(p.part, p.newLocalities, p.childChanged)
+			p.priorities = priority.New(p.env, p.newLocalities, p.childChanged)
 		}
 		p.priorities.Update(entries)
 	}
-	p.err = nil
-	p.refreshState()
 }
 
 // keepsSessions reports whether sessions may use an endpoint, if nothing else may.
@@ -192,7 +190,7 @@ func (p *Policy) resolveNow() {
 // limit sets up the gate of the RPCs.
 func (p *Policy) limit(c *Config) {
 	before := p.counter
-	p.counter = traffic.Use(traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName})
+	p.counter = traffic.Use(traffic.Key{Cluster: p.env.Cluster, Service: c.Cluster.EDSServiceName})
 	if before != nil {
 		before.Release()
 	}
@@ -206,9 +204,8 @@ func (p *Policy) limit(c *Config) {
 
 // limitAs has the drops and limits of a later configuration apply, which another Policy gets ready for.
 func (p *Policy) limitAs(c *Config) {
-	if p.part != nil && p.config.Endpoints != nil && c.Cluster != nil && c.Endpoints != nil {
+	if p.counter != nil && p.config.known() && c.known() {
 		p.gate = p.newGate(c)
-		p.refreshState()
 	}
 }
 
@@ -218,34 +215,20 @@ func (p *Policy) countLoads(r xdsresource.LoadReporting) {
 		return
 	}
 	before := p.loads
-	p.reporting, p.loads = r, r.Loads.Use(load.Key{Cluster: p.name, Service: r.Service}, r.Metrics)
+	p.reporting, p.loads = r, r.Loads.Use(load.Key{Cluster: p.env.Cluster, Service: r.Service}, r.Metrics)
 	before.Release() // Only now: reports must not stop in between.
 }
 
 func (p *Policy) newLocalities(_ string, changed func()) tree.Configured[locality.Config] {
-	return locality.New(p.part, changed)
+	return locality.New(p.env, p.need.leafPolicy, p.need.across, changed)
 }
 
 // childChanged is called when the state of the priorities or of the sessions has changed. While resources are awaited, RPCs do not
 // go to them.
 func (p *Policy) childChanged() {
-	if p.err == nil && p.config.Cluster != nil && p.config.Endpoints != nil {
-		p.refreshState()
+	if p.err == nil && p.config.known() {
 		p.changed()
 	}
-}
-
-// refreshState makes the priorities' state the cluster's. A cluster that drops all RPCs does so whatever its endpoints
-// do: it is READY, so that an aggregate cluster does not go on to the next one.
-func (p *Policy) refreshState() {
-	s := tree.Failing(errOnlySessions, nil)
-	if p.priorities != nil {
-		s = p.priorities.State()
-	}
-	if p.gate.dropsAll {
-		s.ConnectivityState = connectivity.Ready
-	}
-	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: &picker{s.Picker, p.labels, p.gate}}
 }
 
 // errOnlySessions is for RPCs without a session.

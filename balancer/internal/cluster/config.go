@@ -26,6 +26,9 @@ type Config struct {
 	Err error
 }
 
+// known reports whether the endpoints of the cluster are known, and nothing is wrong.
+func (c *Config) known() bool { return c.Err == nil && c.Cluster != nil && c.Endpoints != nil }
+
 // Usable reports whether an endpoint of the cluster may get RPCs, as far as is known: not whether it can
 // be reached.
 func (c *Config) Usable() bool {

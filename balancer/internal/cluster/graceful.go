@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/outlier"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -72,17 +73,15 @@ func (g *Graceful) create(n need, c *Config) *child {
 	case n.other:
 		k.Configured = newAggregate(g.env, g.name, changed)
 	default:
-		env := *g.env
 		k.security = g.cluster.Security
 		k.bundle, k.release = g.env.TLS.Acquire(g.name, g.cluster)
-		env.Bundle = k.bundle
-		p := newPolicy(&env, g.name, changed)
+		var before *outlier.Detector
 		if g.serving != nil {
 			if serving, ok := g.serving.Configured.(*Policy); ok {
-				p.before = serving.outliers // not the Policy itself, which has one, too: without endpoints, each would be kept
+				before = serving.outliers
 			}
 		}
-		k.Configured = p
+		k.Configured = newPolicy(g.env, g.name, n, k.bundle, before, changed)
 	}
 	k.Update(c)
 	return k

@@ -55,12 +55,12 @@ func configured(name string, c *Config) inspect.Cluster {
 
 // Inspect describes the cluster for diagnostics. It changes nothing.
 func (p *Policy) Inspect() inspect.Cluster {
-	d := configured(p.name, p.config)
-	d.State = inspect.State(p.state.ConnectivityState.String())
+	d := configured(p.env.Cluster, p.config)
+	d.State = inspect.State(p.State().ConnectivityState.String())
 	if p.counter != nil && p.config.Cluster != nil {
 		d.Traffic = &inspect.Traffic{InFlight: p.counter.InFlight()}
 	}
-	if d.Phase == inspect.PhaseFailed || p.config.Endpoints == nil {
+	if !p.config.known() {
 		return d
 	}
 	d.Priorities = p.inspectPriorities(p.config.Endpoints)
@@ -93,7 +93,7 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 		all[i].Use, all[i].State = d.Use, inspect.State(d.State.String())
 		if child, ok := d.Policy.(*locality.Policy); ok {
 			all[i].Use.Error = lastError(all[i].Localities, child.Failure())
-			setStates(all[i].Localities, child.States(), p.config.Cluster.AcrossLocalities)
+			setStates(all[i].Localities, child.States(), p.need.across)
 		}
 	}
 	return all
@@ -128,9 +128,9 @@ func (p *Policy) inspectEndpoint(e *xdsresource.Endpoint) inspect.Endpoint {
 		Addresses: append([]string{e.Address}, e.Additional...), Hostname: e.Hostname, Proxy: e.Proxy,
 		Health: e.Health.String(), Weight: e.Weight, State: inspect.Idle,
 	}
-	if p != nil && p.part != nil {
+	if p != nil {
 		d.Ejection = p.outliers.Ejection(e)
-		p.part.Endpoints.Describe(&d)
+		p.env.Endpoints.Describe(&d)
 	}
 	return d
 }

@@ -52,11 +52,7 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 			}
 		}
 		entries = append(entries, priority.Entry[locality.Config]{
-			Name: name,
-			Config: locality.Config{
-				LeafPolicy: c.LBPolicy, LeafConfig: c.LBConfig,
-				AcrossLocalities: c.AcrossLocalities, Localities: localities,
-			},
+			Name: name, Config: locality.Config{LeafConfig: c.LBConfig, Localities: localities},
 		})
 	}
 	n.of = of

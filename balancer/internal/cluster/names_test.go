@@ -68,8 +68,7 @@ func TestEntriesKeepTheOrderWithinAPriority(t *testing.T) {
 	e.Localities[1], e.Localities[2] = e.Localities[2], e.Localities[1]
 	before := fmt.Sprint(e)
 	var got [][]string
-	for _, entry := range n.entries(&xdsresource.Cluster{LBPolicy: "round_robin"}, e) {
-		xdstest.Equal(t, "leaf policy", "round_robin", entry.Config.LeafPolicy)
+	for _, entry := range n.entries(new(xdsresource.Cluster), e) {
 		var zones []string
 		for _, l := range entry.Config.Localities {
 			zones = append(zones, l.ID.Zone)

@@ -56,7 +56,7 @@ type drop struct {
 
 func (p *Policy) newGate(c *Config) *gate {
 	g := &gate{
-		cluster: p.name, config: c, registry: p.part.Endpoints,
+		cluster: p.env.Cluster, config: c, registry: p.env.Endpoints,
 		counter: p.counter, overload: p.loads.Drops(""), dropsAll: c.Endpoints.DropsAll(),
 	}
 	if r := c.Cluster.Retries; r != nil {

@@ -57,7 +57,6 @@ type Registry struct {
 	round  uint64 // counts the updates
 	// count is the number of Records; met is the number of Records that the last update has an endpoint for.
 	count, met int
-	closed     bool
 }
 
 // Record is what is known of one address. It exists while an endpoint of the

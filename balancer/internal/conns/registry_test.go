@@ -140,7 +140,7 @@ func TestConcurrentUse(t *testing.T) {
 	workers.Wait()
 	close(done)
 	updater.Wait()
-	bed.Loop.Do(r.Close)
+	bed.Loop.Do(func() { r.Update(conns.Config{}) })
 	xdstest.Equal(t, "open connections", 0, len(bed.CC.Open()))
 	for _, h := range health {
 		r.Eject(h, false)

@@ -66,14 +66,11 @@ func (r *Registry) look(addresses []string) (c *Conn, connect *Record, wait bool
 	}
 }
 
-// connect is called for a pick, perhaps some time after it, on the goroutine of Update and Close.
+// connect is called for a pick, perhaps some time after it, on the goroutine of Update.
 func (r *Registry) connect(rec *Record) {
 	rec.requested.Store(false)
-	r.Pool.mu.Lock()
-	gone := r.closed || !rec.configured()
-	r.Pool.unlock()
 	switch c := rec.conn.Load(); {
-	case gone:
+	case !rec.configured():
 	case c != nil && c.State() == connectivity.Idle:
 		c.Connect()
 	case c == nil:
@@ -168,21 +165,11 @@ func (rec *Record) reviewLocked() {
 // new connections use is not kept (gRFC A86). Endpoints that are DRAINING, or in a priority that is not in use, are no exception.
 func (c *Conn) leftLocked() time.Duration {
 	r, rec, used := c.registry, c.record, c.record.used.Load()
-	if r.closed || used == 0 || c.Session() == nil || !rec.allowed.Load() || c.proxy != rec.endpoint.Load().Proxy ||
+	if used == 0 || c.Session() == nil || !rec.allowed.Load() || c.proxy != rec.endpoint.Load().Proxy ||
 		slices.ContainsFunc(rec.conns, func(other *Conn) bool {
 			return other != c && !other.several && other.connectivity() == connectivity.Ready
 		}) {
 		return 0
 	}
 	return max(r.config.Sessions.IdleTimeout, minIdleTimeout) - time.Since(time.Unix(0, used))
-}
-
-// Close releases the connections that are kept for sessions. From now on none is kept.
-func (r *Registry) Close() {
-	r.Pool.mu.Lock()
-	defer r.Pool.unlock()
-	r.closed = true
-	for rec := range r.all {
-		rec.reviewLocked()
-	}
 }

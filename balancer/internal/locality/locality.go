@@ -22,11 +22,8 @@ import (
 
 // Config is the configuration of a Policy.
 type Config struct {
-	// LeafPolicy names the policy that picks among a locality's endpoints, which is the same in all Updates of a Policy, and LeafConfig
-	// is its configuration, as JSON.
-	LeafPolicy, LeafConfig string
-	// AcrossLocalities says that Localities is a single one, made of several. It is the same in all Updates of a Policy.
-	AcrossLocalities bool
+	// LeafConfig is the configuration, as JSON, of the policies that pick among a locality's endpoints.
+	LeafConfig string
 	// Localities are those of one priority, with different IDs. Those without a usable endpoint
 	// are ignored.
 	Localities []xdsresource.Locality
@@ -38,12 +35,13 @@ var errEmpty = errors.New("no locality of the priority has a usable endpoint")
 // Policy balances over the localities of one priority.
 type Policy struct {
 	env     *tree.Env
+	leaf    string
+	across  bool
 	changed func()
 	members []*member
 	// byState has the localities in each state of tree.Order. If all have failed, RPCs see the errors of the localities in
 	// proportion to their weights.
 	byState [len(tree.Order)]*shares
-	state   balancer.State
 }
 
 // member is one locality.
@@ -55,9 +53,10 @@ type member struct {
 	index, state int
 }
 
-// New returns a Policy without localities, which fails RPCs until Update.
-func New(env *tree.Env, changed func()) *Policy {
-	return &Policy{env: env, changed: changed, state: tree.Failing(errEmpty, nil)}
+// New returns a Policy without localities, which fails RPCs until Update. leaf names the policy that picks among a locality's endpoints.
+// across says that there is a single locality, made of several.
+func New(env *tree.Env, leaf string, across bool, changed func()) *Policy {
+	return &Policy{env: env, leaf: leaf, across: across, changed: changed}
 }
 
 // Update sets the configuration. A locality with the same ID as before keeps its connections.
@@ -75,7 +74,7 @@ func (p *Policy) Update(c Config) {
 		m := before[l.ID]
 		delete(before, l.ID)
 		if m == nil {
-			m = p.newMember(l.ID, c)
+			m = p.newMember(l.ID)
 		}
 		m.weight, m.index = l.Weight, len(p.members)
 		m.leaf.Update(l.Endpoints, c.LeafConfig)
@@ -88,18 +87,17 @@ func (p *Policy) Update(c Config) {
 	for i := range tree.Order {
 		p.byState[i] = sharesOf(p.members, func(m *member) *shares { return m.share(i) })
 	}
-	p.state = p.aggregate()
 	for _, m := range before {
 		m.leaf.Close()
 	}
 }
 
-func (p *Policy) newMember(id xdsresource.LocalityID, c Config) *member {
+func (p *Policy) newMember(id xdsresource.LocalityID) *member {
 	m, env := &member{id: id}, *p.env
-	if !c.AcrossLocalities {
+	if !p.across {
 		env.Locality = conns.LocalityName(id)
 	}
-	m.leaf = newEndpointPolicy(&env, c.LeafPolicy, func() { p.leafChanged(m) })
+	m.leaf = newEndpointPolicy(&env, p.leaf, func() { p.leafChanged(m) })
 	return m
 }
 
@@ -115,8 +113,6 @@ func (m *member) share(state int) *shares {
 	}
 	return &shares{weight: uint64(m.weight), count: 1, picker: m.leaf.State().Picker}
 }
-
-func (p *Policy) State() balancer.State { return p.state }
 
 func (p *Policy) ExitIdle() {
 	for _, m := range p.members {
@@ -144,7 +140,6 @@ func (p *Policy) leafChanged(m *member) {
 			p.byState[i] = p.byState[i].with(len(p.members), m.index, m.share(i))
 		}
 	}
-	p.state = p.aggregate()
 	p.changed()
 }
 
@@ -156,8 +151,8 @@ func (p *Policy) wakeIdle(m *member) {
 	}
 }
 
-// aggregate returns the first of tree.Order that a locality has, with a picker over the localities in it.
-func (p *Policy) aggregate() balancer.State {
+// State is the first of tree.Order that a locality has, with a picker over the localities in it.
+func (p *Policy) State() balancer.State {
 	for i, s := range tree.Order {
 		switch {
 		case p.byState[i] == nil:
@@ -212,5 +207,5 @@ func (p *Policy) Failure() error {
 			return err
 		}
 	}
-	return tree.Failure(p.state)
+	return tree.Failure(p.State())
 }
