@@ -24,7 +24,6 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/load"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 var logger = boundlog.Component("dynxds")
@@ -46,12 +45,8 @@ type Policy struct {
 	priorities *priority.Policy[locality.Config]
 	// outliers ejects endpoints.
 	outliers *outlier.Detector
-	// counter and loads count the cluster's RPCs, the latter for load reports. gate keeps some RPCs out. They are nil until there are
-	// endpoints.
-	counter   *traffic.Counter
-	reporting xdsresource.LoadReporting
-	loads     *load.Cluster
-	gate      *gate
+	// gate counts the cluster's RPCs, and keeps some out. It is nil until there are endpoints.
+	gate *gate
 }
 
 // newPolicy returns the Policy of the named cluster, which needs an Update at once. bundle secures its connections. before is what the
@@ -121,11 +116,8 @@ func (p *Policy) Close() {
 func (p *Policy) end() {
 	p.env.Endpoints.Update(conns.Config{}) // Before the policies, whose connections it would keep for sessions.
 	p.closePriorities()
-	if p.counter != nil {
-		p.counter.Release()
-		p.counter = nil
-	}
-	p.countLoads(xdsresource.LoadReporting{})
+	p.gate.release()
+	p.gate = nil
 	p.outliers.Close()
 }
 
@@ -150,14 +142,20 @@ func (p *Policy) serve(c *Config) {
 		logger.Warningf("a priority of cluster %s has %d endpoints, and its policy %s connects to each: let a client use some of them, "+
 			"by RandomSubsetting (gRFC A68) around the policy, or use ring hash or Maglev", p.env.Cluster, n, c.Cluster.LBPolicy)
 	}
-	p.limit(c)
+	before, counter := p.gate, traffic.Use(traffic.Key{Cluster: p.env.Cluster, Service: c.Cluster.EDSServiceName})
+	var loads *load.Cluster
+	if l := c.Cluster.Load; l != nil {
+		loads = l.Loads.Use(load.Key{Cluster: p.env.Cluster, Service: l.Service}, l.Metrics)
+	}
+	p.gate = p.newGate(c, counter, loads)
 	// Before the policies get the endpoints: this decides which of the connections that they
 	// abandon are kept for sessions.
 	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities, usedOf(c.Cluster, entries))
 	p.env.Endpoints.Update(conns.Config{
-		Localities: c.Endpoints.Localities, HealthOf: p.outliers.HealthOf, Loads: p.loads,
+		Localities: c.Endpoints.Localities, HealthOf: p.outliers.HealthOf, Loads: p.gate.loads,
 		Sessions: c.Cluster.Sessions, HealthCheck: c.Cluster.HealthCheck,
 	})
+	before.release() // Only now: load reports must not stop in between.
 	if len(entries) == 0 {
 		p.closePriorities()
 	} else {
@@ -187,36 +185,11 @@ func (p *Policy) resolveNow() {
 	}
 }
 
-// limit sets up the gate of the RPCs.
-func (p *Policy) limit(c *Config) {
-	before := p.counter
-	p.counter = traffic.Use(traffic.Key{Cluster: p.env.Cluster, Service: c.Cluster.EDSServiceName})
-	if before != nil {
-		before.Release()
-	}
-	var reporting xdsresource.LoadReporting
-	if c.Cluster.Load != nil {
-		reporting = *c.Cluster.Load
-	}
-	p.countLoads(reporting)
-	p.gate = p.newGate(c)
-}
-
 // limitAs has the drops and limits of a later configuration apply, which another Policy gets ready for.
 func (p *Policy) limitAs(c *Config) {
-	if p.counter != nil && p.config.known() && c.known() {
-		p.gate = p.newGate(c)
+	if p.gate != nil && p.config.known() && c.known() {
+		p.gate = p.newGate(c, p.gate.counter, p.gate.loads)
 	}
-}
-
-// countLoads has the RPCs counted for load reports, if need be by new counters.
-func (p *Policy) countLoads(r xdsresource.LoadReporting) {
-	if r == p.reporting {
-		return
-	}
-	before := p.loads
-	p.reporting, p.loads = r, r.Loads.Use(load.Key{Cluster: p.env.Cluster, Service: r.Service}, r.Metrics)
-	before.Release() // Only now: reports must not stop in between.
 }
 
 func (p *Policy) newLocalities(_ string, changed func()) tree.Configured[locality.Config] {

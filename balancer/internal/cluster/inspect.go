@@ -57,8 +57,8 @@ func configured(name string, c *Config) inspect.Cluster {
 func (p *Policy) Inspect() inspect.Cluster {
 	d := configured(p.env.Cluster, p.config)
 	d.State = inspect.State(p.State().ConnectivityState.String())
-	if p.counter != nil && p.config.Cluster != nil {
-		d.Traffic = &inspect.Traffic{InFlight: p.counter.InFlight()}
+	if p.gate != nil && p.config.Cluster != nil {
+		d.Traffic = &inspect.Traffic{InFlight: p.gate.counter.InFlight()}
 	}
 	if !p.config.known() {
 		return d
