@@ -25,10 +25,10 @@ var (
 
 // applyAbsence applies the errors and the names of removed resources.
 func (u *update) applyAbsence() {
-	inBatches(u, u.resp.Errors, u.applyError)
-	inBatches(u, u.resp.Removed, u.applyRemoval)
+	each(u.ch.client, u.resp.Errors, u.applyError)
+	each(u.ch.client, u.resp.Removed, u.applyRemoval)
 	if u.types.Dialect.Locators {
-		inBatches(u, u.resp.RemovedLocators, u.applyRemoval)
+		each(u.ch.client, u.resp.RemovedLocators, u.applyRemoval)
 	}
 }
 

@@ -65,7 +65,7 @@ func (e *collectionEar) AmbientError(m Member, err error, done func()) {
 // the response takes: a layer above that moves to other constraints removes then what was not reported.
 func TestMembersComeBeforeTheirCollection(t *testing.T) {
 	(&transcriptTest{over: "delta", steps: "works 1s\nwatch c=dir/* -> stream; req +dir/*", then: func(x *transcript) {
-		const n = 3 * batchSize
+		const n = 100
 		words := []string{"send", "1"}
 		for i := range n {
 			words = append(words, fmt.Sprintf("dir/%d=x", i))

@@ -19,13 +19,8 @@ type resourceDecoder struct {
 	panics int
 }
 
-// decode decodes a resource, unless it has an error, and returns how many it decoded.
-func (d *resourceDecoder) decode(it *item) (decoded int) {
-	it.examined = true
-	if it.Err != nil {
-		return 0
-	}
-	decoded = 1
+// decode decodes a resource, which gets a payload or an error.
+func (d *resourceDecoder) decode(it *item) {
 	defer func() {
 		if p := recover(); p != nil {
 			it.Err = fmt.Errorf("the decoder panicked: %v", p)
@@ -36,7 +31,7 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 	}()
 	ch := d.types.channel
 	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: ch.server}
-	opts := DecodeOptions{Server: ch.server, Envelope: it.envelope(), Loads: ch.share.loads, Bootstrap: ch.client.config, Last: d.last(it.Name)}
+	opts := DecodeOptions{Server: ch.server, Envelope: it.envelope(), Loads: ch.share.loads, Bootstrap: ch.client.config, Last: it.last}
 	p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), opts)
 	switch {
 	case it.Err != nil:
@@ -48,12 +43,11 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 		// What is passed on with its envelope may call itself what it likes.
 		if own := d.types.typ.NameOf(it.Value); !it.enveloped && len(own) > 0 && !sameName(string(own), string(it.Name)) {
 			it.Err = fmt.Errorf("it calls itself %q, other than its wrapper", own)
-			return decoded
+			return
 		}
 		it.payload = p
 		ch.client.ignored.add(d.types.typ, it.Name, p.value)
 	}
-	return decoded
 }
 
 // kept returns the bytes of a resource to be kept: the bytes in the response, if they are more than half of the response and
@@ -63,17 +57,4 @@ func (d *resourceDecoder) kept(b []byte) []byte {
 		return slices.Clip(b)
 	}
 	return bytes.Clone(b)
-}
-
-// last returns the value that the client has of a resource from the server, or nil.
-func (d *resourceDecoder) last(name []byte) any {
-	ch := d.types.channel
-	ch.client.mu.Lock()
-	defer ch.client.unlock()
-	for s := range d.types.subs.named(name).siblings() {
-		if s.payload != nil && s.payload.server == ch.server {
-			return s.payload.value
-		}
-	}
-	return nil
 }

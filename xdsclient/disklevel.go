@@ -342,7 +342,9 @@ func (x *restored) read(ofCollection bool) {
 	if it.parameters, err = dynwire.UnmarshalParameters(it.Parameters); err != nil && it.Err == nil {
 		it.Err = err
 	}
-	x.decoder.decode(it)
+	if it.Err == nil {
+		x.decoder.decode(it)
+	}
 }
 
 // apply has an entry use the records that were read. Records that cannot be decoded are left out.

@@ -114,7 +114,7 @@
 // # Bounds
 //
 // A watcher's queue has the latest state, not a history. A response is worked on
-// in pieces, and only watched resources are kept. A collection has at most
+// one resource at a time, and only watched resources are kept. A collection has at most
 // 1,048,576 members. A server that does not read the replies to its responses loses the stream
 // before 4 MiB of them wait. The next response is not read before the watchers are done with the
 // last one.

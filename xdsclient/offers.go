@@ -90,9 +90,9 @@ func (u *update) compareOffers() {
 	if !u.types.Dialect.Locators {
 		return
 	}
-	inBatches(u, u.resp.RemovedLocators, u.noteRetraction)
-	inBatches(u, u.resp.Errors, u.noteDenial)
-	inBatches(u, u.resp.Resources, u.offerResource)
+	each(u.ch.client, u.resp.RemovedLocators, u.noteRetraction)
+	each(u.ch.client, u.resp.Errors, u.noteDenial)
+	each(u.ch.client, u.resp.Resources, u.offerResource)
 }
 
 // noteRetraction notes that the server has removed a subscription's variant. The subscription then takes

@@ -49,7 +49,7 @@ func (u *update) addMembers(it *item) {
 		m := s.members.get(resourceKey{typ: u.types.typ, name: name, variant: it.parameters.Key()})
 		if m == nil && !it.Heartbeat {
 			var err error
-			if m, err = s.enter(Member{name, it.parameters}); err != nil && !it.examined {
+			if m, err = s.enter(Member{name, it.parameters}); err != nil && !it.invalid {
 				u.blame(it, u.where(it), err)
 			}
 		}

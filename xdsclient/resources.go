@@ -15,9 +15,9 @@ type item struct {
 	// parameters are in the wrapper. unreadable says that they cannot be read.
 	parameters dynparam.Parameters
 	unreadable bool
-	// examined says that the resource was decoded, or has an error without that; payload is the decoder's.
-	examined bool
-	payload  *payload
+	// last is the value that the client had of the resource from the server, or nil. payload is the decoder's.
+	last    any
+	payload *payload
 	// invalid says that the resource was counted among the invalid ones.
 	invalid bool
 }
@@ -47,15 +47,30 @@ func (it *item) envelope() Envelope {
 	return e
 }
 
-// applyResources is the second pass over a response: each resource is delivered to its recipients.
-func (u *update) applyResources() {
+// applyResources is the second pass over a response: each resource is delivered to its recipients. One whose bytes the client
+// does not have is decoded before, without the lock. It returns an error if the client has been closed, and delivers nothing more.
+func (u *update) applyResources() error {
+	c, it := u.ch.client, new(item)
 	for r := range u.resp.Resources {
-		u.batch = append(u.batch, item{Resource: u.named(r), enveloped: u.types.typ.Renew != nil && r.Wrapper != nil})
-		if len(u.batch) == batchSize && !u.applyBatch() {
-			return
+		*it = item{Resource: u.named(r), enveloped: u.types.typ.Renew != nil && r.Wrapper != nil}
+		u.total++
+		c.mu.Lock()
+		u.readParameters(it)
+		known := u.deliver(it)
+		c.unlock()
+		if known {
+			continue
 		}
+		u.decoded++
+		u.decoder.decode(it)
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		u.deliver(it)
+		c.unlock()
 	}
-	u.applyBatch()
+	return nil
 }
 
 // named returns a resource with the name in its bytes, if it has no other.
@@ -64,41 +79,6 @@ func (u *update) named(r wire.Resource) wire.Resource {
 		r.Name = u.types.typ.NameOf(r.Value)
 	}
 	return r
-}
-
-// applyBatch delivers the resources that the client knows already, then decodes the others without the lock
-// and delivers them. It reports false, and delivers nothing more, if the client has been closed.
-func (u *update) applyBatch() bool {
-	u.total += len(u.batch)
-	unknown := u.deliverAll(u.batch)
-	for i := range unknown {
-		u.decoded += u.decoder.decode(&unknown[i])
-		if u.ch.client.ctx.Err() != nil {
-			return false
-		}
-	}
-	u.deliverAll(unknown)
-	clear(u.batch)
-	u.batch = u.batch[:0]
-	return true
-}
-
-// deliverAll delivers items, and returns the items that have to be examined first, in the same
-// memory.
-func (u *update) deliverAll(items []item) (unknown []item) {
-	u.ch.client.mu.Lock()
-	defer u.ch.client.unlock()
-	unknown = items[:0]
-	for i := range items {
-		it := &items[i]
-		if !it.examined {
-			u.readParameters(it)
-		}
-		if !u.deliver(it) {
-			unknown = append(unknown, *it)
-		}
-	}
-	return unknown
 }
 
 // readParameters reads the dynamic parameters, if the server is asked for variants.
@@ -113,10 +93,11 @@ func (u *update) readParameters(it *item) {
 }
 
 // deliver hands a resource to all that it is for. It reports false, and has the resource only enter its collections, if the
-// resource has to be examined first.
+// resource has to be decoded first.
 func (u *update) deliver(it *item) bool {
+	ready := it.payload != nil || it.Err != nil
 	switch {
-	case len(it.Name) == 0 && !it.examined:
+	case len(it.Name) == 0 && !ready:
 		return false
 	case len(it.Name) == 0:
 		u.nameless++
@@ -126,16 +107,15 @@ func (u *update) deliver(it *item) bool {
 	u.findRecipients(it)
 	switch {
 	case len(u.found) == 0 && !u.collects:
-		return u.drop(it)
-	case it.examined:
-		u.deliverTo(it, it.payload)
+		u.drop(it)
 	case it.Heartbeat:
 		u.heartbeat(it)
-	case it.Err != nil: // is reported in its turn, so that faults are listed in order
-		return false
+	case ready:
+		u.deliverTo(it, it.payload)
 	default:
 		known := u.knownVersion(it)
 		if known == nil {
+			it.last = u.lastValue(it.Name)
 			return false
 		}
 		u.unchanged++
@@ -157,20 +137,28 @@ func (u *update) deliverTo(it *item, p *payload) {
 	}
 }
 
-// drop counts a resource that is for no subscription. It reports false, and does nothing, if the resource has to be examined first.
-func (u *update) drop(it *item) bool {
+// drop counts a resource that is for no subscription.
+func (u *update) drop(it *item) {
+	asked := u.types.Dialect.Locators && u.asked(it.Name)
 	switch {
-	case it.unreadable && it.examined:
+	case it.unreadable && asked:
 		u.nameless++
 		u.blame(it, u.where(it), it.Err)
-	case it.unreadable && u.asked(it.Name):
-		return false
 	case u.outranked:
 		u.passed++
 	default:
-		if u.unasked++; u.types.Dialect.Locators && u.asked(it.Name) {
+		if u.unasked++; asked {
 			u.unmatched++
 		}
 	}
-	return true
+}
+
+// lastValue returns the value that the client has of a resource from the server, or nil.
+func (u *update) lastValue(name []byte) any {
+	for s := range u.types.subs.named(name).siblings() {
+		if s.payload != nil && s.payload.server == u.ch.server {
+			return s.payload.value
+		}
+	}
+	return nil
 }

@@ -14,7 +14,7 @@ import (
 //
 //	receive         decodes the envelope, and stops at a repetition (repeats.go)
 //	offers.go       finds which variant each subscription prefers
-//	resources.go    goes through the resources in batches: reads the parameters,
+//	resources.go    goes through the resources: reads the parameters,
 //	recipients.go   finds the subscriptions and collections that each one is for,
 //	                and whether the client has its bytes already,
 //	decode.go       decodes new resources, without the lock,
@@ -46,8 +46,7 @@ func (ch *managementServer) receive(message []byte) (accepted bool, done <-chan 
 		return false, nil, nil
 	}
 	u.compareOffers()
-	u.applyResources()
-	if err := ch.client.ctx.Err(); err != nil {
+	if err := u.applyResources(); err != nil {
 		return false, nil, err
 	}
 	u.meterResources()
@@ -67,7 +66,6 @@ type update struct {
 	// stamp marks the resources in the response.
 	stamp      stamp
 	parameters parameterReader
-	batch      []item
 	decoder    resourceDecoder
 
 	// found are the subscriptions, members of collections among them, that a resource or an error is for, until the next one.
@@ -118,25 +116,12 @@ func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size i
 	}
 }
 
-// batchSize is how many resources are worked on at a time. It bounds the memory
-// that a response needs, and how long the lock is held.
-const batchSize = 32
-
-// inBatches calls f, under the lock, with the elements of seq.
-func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
-	n := 0
+// each calls f, under the lock, with each element of seq.
+func each[T any](c *XDSClient, seq iter.Seq[T], f func(T)) {
 	for x := range seq {
-		if n == 0 {
-			u.ch.client.mu.Lock()
-		}
+		c.mu.Lock()
 		f(x)
-		if n++; n == batchSize {
-			u.ch.client.unlock()
-			n = 0
-		}
-	}
-	if n > 0 {
-		u.ch.client.unlock()
+		c.unlock()
 	}
 }
 
