@@ -27,14 +27,14 @@ var (
 func (u *update) applyAbsence() {
 	each(u.ch.client, u.resp.Errors, u.applyError)
 	each(u.ch.client, u.resp.Removed, u.applyRemoval)
-	if u.types.Dialect.Locators {
+	if u.ch.dialect.Locators {
 		each(u.ch.client, u.resp.RemovedLocators, u.applyRemoval)
 	}
 }
 
 // applyOmissions applies that the full state omits resources.
 func (u *update) applyOmissions() {
-	if u.types.FullState() && u.nameless == 0 {
+	if u.types.fullState() && u.nameless == 0 {
 		u.deleteOmitted()
 	}
 	u.answerFailing()
@@ -49,7 +49,7 @@ func (u *update) deleteOmitted() {
 	for s := range u.types.subs.all() {
 		// After a timer that said nothing this is the first answer, unless there is nothing and nobody was told.
 		untold := s.State == ads.Silent && s.payload == nil && !s.inherits() && s.err == nil
-		if s.Seen != u.number && s.Listed() && !untold && u.types.Omit(s) == ads.Tell {
+		if s.seen != u.number && s.isListed() && !untold && u.types.omit(s) == ads.Tell {
 			u.delete(s)
 		}
 	}
@@ -61,7 +61,7 @@ func (u *update) delete(s *subscription) {
 	if u.forgetUnwatched(s) {
 		return
 	}
-	u.types.Step(s, ads.Denied)
+	s.step(ads.Denied)
 	reason := errMissing
 	if s.payload != nil || s.inherits() {
 		reason = errDeleted
@@ -83,16 +83,16 @@ func (u *update) applyRemoval(n wire.ResourceName) {
 	u.findMembers(n, &sc, false, false)
 	for _, s := range u.found {
 		switch {
-		case s.Seen == u.number, u.ignores(s, &sc): // what the response has counts
+		case s.seen == u.number, u.ignores(s, &sc): // what the response has counts
 			continue
 		case s.resource.memberOf != nil:
 			u.removeMember(s, u.fault(KindDoesNotExist, s.resource, errLeft))
-		case s.IsCollection():
+		case s.isCollection():
 			u.emptyCollection(s)
 		default:
 			u.delete(s)
 		}
-		s.Seen = u.number
+		s.seen = u.number
 	}
 }
 
@@ -100,7 +100,7 @@ func (u *update) applyRemoval(n wire.ResourceName) {
 func (u *update) findMeant(n wire.ResourceName, sc *scope) {
 	u.found = u.found[:0]
 	add := func(s *subscription) {
-		if u.types.Asked(s) && sc.covers(s) {
+		if u.types.asked(s) && sc.covers(s) {
 			u.found = append(u.found, s)
 		}
 	}
@@ -119,7 +119,7 @@ func (u *update) findMeant(n wire.ResourceName, sc *scope) {
 func (u *update) findMembers(n wire.ResourceName, sc *scope, answers, enter bool) {
 	first, name := u.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
-		if !u.types.Asked(s) {
+		if !u.types.asked(s) {
 			continue
 		}
 		before := len(u.found)
@@ -186,10 +186,10 @@ func (u *update) applyError(e wire.ResourceError) {
 	}
 	u.serverErrors++
 	for _, s := range u.found {
-		if s.Seen == u.number || u.ignores(s, &sc) { // what the response has counts
+		if s.seen == u.number || u.ignores(s, &sc) { // what the response has counts
 			continue
 		}
-		s.Seen = u.number
+		s.seen = u.number
 		u.noteError(s, code, reason, e.Status())
 	}
 	if code == codes.NotFound {
@@ -219,10 +219,10 @@ func (u *update) answerFailing() {
 // asks again: the error may be older than the watch, and the resource be there by now.
 func (u *update) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if r.memberOf != nil || r.isCollection() || s.Wanted() {
+	if r.memberOf != nil || r.isCollection() || s.wanted() {
 		return false
 	}
-	u.types.Step(s, ads.DeniedUnwatched)
+	s.step(ads.DeniedUnwatched)
 	s.lastAnswer = lastAnswer{}
 	if !r.watched() {
 		r.lastAnswer = lastAnswer{}
@@ -242,7 +242,7 @@ func (u *update) noteError(s *subscription, code codes.Code, reason error, sent 
 	if u.forgetUnwatched(s) {
 		return
 	}
-	u.types.Step(s, ads.Errored)
+	s.step(ads.Errored)
 	fault := u.fault(kindOf(code, sent), s.resource, reason)
 	fault.Code, fault.status, fault.state = code, sent, StateReceivedError
 	if !s.err.same(fault) {
@@ -260,7 +260,7 @@ func (u *update) noteError(s *subscription, code codes.Code, reason error, sent 
 
 // ignores reports whether a denial in the response does not count for a subscription.
 func (u *update) ignores(s *subscription, sc *scope) bool {
-	return u.types.Dialect.Locators && s.resource.memberOf == nil && u.types.IgnoresDenial(s, u.number, !sc.all)
+	return u.ch.dialect.Locators && s.resource.memberOf == nil && u.types.ignoresDenial(s, u.number, !sc.all)
 }
 
 // scope is which subscriptions to a name a server means.
@@ -282,7 +282,7 @@ func (u *update) scopeOf(n wire.ResourceName) (scope, error) {
 	if n.Err != nil {
 		return scope{}, n.Err
 	}
-	if !n.Scoped || !u.types.Dialect.Locators {
+	if !n.Scoped || !u.ch.dialect.Locators {
 		return scope{all: true}, nil
 	}
 	c, err := dynwire.UnmarshalConstraints(n.Constraints)

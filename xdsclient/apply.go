@@ -83,7 +83,7 @@ func (u *update) stampOf(s *subscription, it *item) stamp {
 		u.timed = u.timed || it.TTL > 0
 	}
 	switch {
-	case !u.types.Dialect.Incremental && len(it.Version) == 0:
+	case !u.ch.dialect.Incremental && len(it.Version) == 0:
 	case s.taken.version == string(it.Version):
 		st.version = s.taken.version
 	default:
@@ -95,12 +95,12 @@ func (u *update) stampOf(s *subscription, it *item) stamp {
 // once notes that the response has a resource, and rejects the second one of a name
 // (Envoy, xDS protocol, "Duplicate Resource Names"). The first one counts.
 func (u *update) once(s *subscription, it *item) bool {
-	if s.Seen == u.number {
-		u.types.Step(s, ads.Sent)
+	if s.seen == u.number {
+		s.step(ads.Sent)
 		u.reject(s, it, errors.New("the response has more than one resource of this name"))
 		return false
 	}
-	s.Seen = u.number
+	s.seen = u.number
 	return true
 }
 
@@ -108,8 +108,8 @@ func (u *update) once(s *subscription, it *item) bool {
 // unless it is faulty and the authority follows another server: like
 // any faulty resource, it does not bring it back to this one.
 func (u *update) received(s *subscription, it *item) {
-	u.types.NoteRead(s, it.parameters, u.collected(it))
-	u.types.Step(s, ads.Sent)
+	u.types.noteRead(s, it.parameters, u.collected(it))
+	s.step(ads.Sent)
 	switch c := s.resource.memberOf; {
 	case c == nil:
 		if len(it.Name) > 0 && (len(u.types.canonicalName) > 0 || s.resource.key.name != string(it.Name)) {
@@ -137,7 +137,7 @@ func (u *update) blame(it *item, where string, err error) {
 // reject notes that a resource is invalid.
 func (u *update) reject(s *subscription, it *item, err error) {
 	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
-	if u.types.Dialect.Locators && !it.parameters.IsZero() {
+	if u.ch.dialect.Locators && !it.parameters.IsZero() {
 		where += " " + it.parameters.String()
 	}
 	err = bounds.Error(err, bounds.FaultText) // it is kept
@@ -177,27 +177,27 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 
 // collected reports whether a resource may be in a response for a collection.
 func (u *update) collected(it *item) bool {
-	if d := u.types.Dialect; !d.Incremental || !d.Locators {
+	if d := u.ch.dialect; !d.Incremental || !d.Locators {
 		return false
 	}
 	first, _ := u.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
-		if u.types.Asked(s) && s.resource.constraints.Match(it.parameters) {
+		if u.types.asked(s) && s.resource.constraints.Match(it.parameters) {
 			return true
 		}
 	}
-	return u.types.GaveUpAny() && u.types.GaveUp(collectionOf(it.Name), it.parameters)
+	return u.types.gaveUpAny() && u.types.gaveUp(collectionOf(it.Name), it.parameters)
 }
 
 // answerCollection notes that the server answered for a collection. The collection as a whole is
 // reported at the end, as more of its members may come.
 func (u *update) answerCollection(s *subscription) {
-	if s.Seen == u.number {
+	if s.seen == u.number {
 		return
 	}
-	s.Seen = u.number
+	s.seen = u.number
 	if u.size < bounds.ResponsePart || !s.State.Pending() {
-		u.types.Step(s, ads.Sent)
+		s.step(ads.Sent)
 	}
 	u.answered = append(u.answered, s)
 }
@@ -207,11 +207,11 @@ func (u *update) answerCollection(s *subscription) {
 // may have crossed the request for the wildcard says nothing of the wildcard.
 func (u *update) answerEmpty() {
 	ts := u.types
-	if ts.collections == 0 || !ts.Dialect.Incremental || u.resp.HasAnswers() || u.resp.HasErrors() {
+	if ts.collections == 0 || !ts.channel.dialect.Incremental || u.resp.HasAnswers() || u.resp.HasErrors() {
 		return
 	}
 	for s := range ts.subs.first[wildcard].siblings() {
-		if s.payload == nil && s.members.size == 0 && ts.HasRead(s) && !u.ch.standsBy(s.resource) {
+		if s.payload == nil && s.members.size == 0 && ts.hasRead(s) && !u.ch.standsBy(s.resource) {
 			u.answerCollection(s)
 		}
 	}

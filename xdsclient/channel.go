@@ -100,7 +100,7 @@ func (ch *managementServer) subscribe(r *resource) {
 		s.adoptAnswer()
 		s.refuseUnserved()
 	}
-	ts.Disturb()
+	ts.disturb()
 	ch.notify()
 }
 
@@ -118,8 +118,8 @@ func (ch *managementServer) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
-	if ts.Touch(s); s.State == ads.Unsent || !ch.link.Streaming() {
-		ts.Drop(s)
+	if ts.touch(s); s.State == ads.Unsent || !ch.link.Streaming() {
+		ts.drop(s)
 	}
 	if !ch.link.Streaming() {
 		ts.forgetVersion()
@@ -132,7 +132,7 @@ func (ch *managementServer) unsubscribe(r *resource) {
 func (ch *managementServer) close() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			ts.Drop(s)
+			ts.drop(s)
 		}
 	}
 	delete(ch.client.channels, channelKey{ch.server.Key(), ch.target})
@@ -147,17 +147,17 @@ func (ch *managementServer) close() {
 // does not have, and the resource timer starts over if it expired before.
 func (ch *managementServer) reinstate(r *resource, d *delivery) {
 	s := ch.subscriptionTo(r)
-	s.types.Disturb()
+	s.types.disturb()
 	for m := range s.members.all() {
 		m.admit()
 		m.resource.adopt(m, d)
 	}
 	r.adopt(s, d)
 	s.cullMembers(d)
-	if r.cached() || s.Step(ads.WatchedAgain) == ads.Ignore || !ch.link.Streaming() {
+	if r.cached() || s.step(ads.WatchedAgain) == ads.Ignore || !ch.link.Streaming() {
 		return
 	}
-	s.Step(ads.Listed)
+	s.step(ads.Listed)
 	ch.expiry.expect(s)
 }
 

@@ -16,13 +16,13 @@ func newCheckEncoder() *explore.Encoder {
 	return &explore.Encoder{
 		// "response" numbers the responses of a channel, "of type" those of a type on a stream.
 		Counters: map[string]string{
-			"Progress.Seen": "response", "Progress.ignoredDenialIn": "response",
+			"subscription.seen": "response", "requested.ignoredDenialIn": "response",
 			"managementServer.responses": "response",
 			"offer.response":             "response", "offer.retracted": "response", "offer.denied": "response",
-			"Requests.responses": "of type", "Progress.older": "of type",
-			"Progress.request": "request", "Progress.before": "request", "crossings.number": "request", "crossings.first": "request", "crossings.read": "request",
-			"unsubscription.request": "request", "unsubscription.responses": "of type", "Progress.listed": "of type",
-			"Replies.nonce": "nonce", "Reply.Nonce": "nonce",
+			"requests.responses": "of type", "requested.older": "of type",
+			"requested.request": "request", "requested.before": "request", "crossings.number": "request", "crossings.first": "request", "crossings.read": "request",
+			"unsubscription.request": "request", "unsubscription.responses": "of type", "requested.listed": "of type",
+			"Replies.Nonce": "nonce", "Reply.Nonce": "nonce",
 			"subscription.deadline": "deadline",
 		},
 		// The client compares these with maxCrossings.
@@ -32,8 +32,8 @@ func newCheckEncoder() *explore.Encoder {
 			"XDSClient": true, "managementServer.client": true, "managementServer.server": true, "managementServer.share": true,
 			"managementServer.ctx": true, "managementServer.cancel": true, "managementServer.nextAttempt": true, "managementServer.finds": true, "managementServer.ignored": true,
 			"managementServer.authorities": true, "managementServer.target": true, "managementServer.saidSoon": true, "typeState.channel": true,
-			"typeState.typ": true, "typeState.last": true, "Requests.typeURL": true, "Requests.subs": true,
-			"Requests.Limit": true, "Requests.began": true, "Replies.sent": true, "Replies.backlog": true,
+			"typeState.typ": true, "typeState.last": true, "typeState.limit": true,
+			"Replies.sent": true, "Replies.backlog": true,
 			"subscription.types": true, "subscription.found": true, "subscriptions.variants": true, "subscriptions.size": true, "resource.authority": true, "authority.client": true, "authority.servers": true, "authority.channels": true,
 			"authority.wait": true, "payload.value": true, "payload.server": true,
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,

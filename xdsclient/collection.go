@@ -66,7 +66,7 @@ func (r *resource) disband(err *Error, d *delivery) {
 // of the answer may come, or until the resource timer fires, they stay.
 func (s *subscription) cullMembers(d *delivery) {
 	r, ch := s.resource, s.types.channel
-	if !s.IsCollection() || !ch.serves(r) || s.payload == nil || s.State.Pending() || len(r.members) == s.members.size {
+	if !s.isCollection() || !ch.serves(r) || s.payload == nil || s.State.Pending() || len(r.members) == s.members.size {
 		return
 	}
 	for key, m := range r.members {
@@ -81,7 +81,7 @@ var errLeft = errors.New("does not exist: it is no longer in its collection")
 // collectionsOf returns the first of the subscriptions to the collection that has resources
 // of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
-	if ts.collections == 0 || !ts.Dialect.Incremental {
+	if ts.collections == 0 || !ts.channel.dialect.Incremental {
 		return nil, ""
 	}
 	if !bytes.HasPrefix(name, []byte(xdsname.Prefix)) {
@@ -113,6 +113,6 @@ func (s *subscription) enter(member Member) (*subscription, error) {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
 	m := s.addMember(member)
-	m.Step(ads.Sent)
+	m.step(ads.Sent)
 	return m, nil
 }

@@ -89,7 +89,7 @@ func (e *expiry) overdue(ts *typeState) (late []*subscription) {
 			e.next = s.deadline
 		}
 	}
-	slices.SortFunc(late, func(a, b *subscription) int { return a.Locator().Compare(b.Locator()) })
+	slices.SortFunc(late, func(a, b *subscription) int { return a.locator().Compare(b.locator()) })
 	return late
 }
 

@@ -112,7 +112,7 @@ func (a *authority) moveDown() {
 	a.addChannel()
 	to := a.active()
 	for _, ts := range from.types { // the types in the order of their dependencies
-		ts.Disturb()
+		ts.disturb()
 		for _, r := range a.resources {
 			if r.watched() && r.key.typ == ts.typ {
 				to.subscribe(r)

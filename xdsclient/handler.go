@@ -35,7 +35,7 @@ func (ch *managementServer) opened() {
 	ch.types = kept
 	if len(kept) > 0 {
 		if !ch.link.Healthy() {
-			kept[0].Probe()
+			kept[0].probe = true
 		}
 	}
 	ch.expiry.start()
@@ -49,10 +49,10 @@ func (ch *managementServer) opened() {
 func (ch *managementServer) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			if !ch.standsBy(s.resource) && !(ts.Dialect.Locators && s.IsCollection()) {
+			if !ch.standsBy(s.resource) && !(ts.channel.dialect.Locators && s.isCollection()) {
 				continue
 			}
-			ts.ForgetAnswers(s)
+			ts.forgetAnswers(s)
 		}
 	}
 }
@@ -66,8 +66,8 @@ func (ch *managementServer) nextRequest() (r *wire.Request, fresh []*subscriptio
 		return nil, nil, time.Time{}
 	}
 	for _, ts := range ch.types {
-		_, due := ts.Replies.Due() // read first: a reply that becomes due now is sent, or waited for
-		if r, fresh := ts.Next(ch.delivery != nil); r != nil {
+		_, due := ts.replies.Due() // read first: a reply that becomes due now is sent, or waited for
+		if r, fresh := ts.next(ch.delivery != nil); r != nil {
 			for _, s := range fresh {
 				s.deadline = 0
 			}

@@ -20,7 +20,7 @@ func (a *authority) knowsVariants() bool {
 // at a server that goes by names: it will not say it again.
 func (s *subscription) adoptAnswer() {
 	ts := s.types
-	if ts.Dialect.Locators {
+	if ts.channel.dialect.Locators {
 		return
 	}
 	for other := range ts.subs.first[s.resource.key.name].siblings() {

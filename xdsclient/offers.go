@@ -87,7 +87,7 @@ func (s *subscription) currentOffer() *offer {
 
 // compareOffers is the first pass over a response.
 func (u *update) compareOffers() {
-	if !u.types.Dialect.Locators {
+	if !u.ch.dialect.Locators {
 		return
 	}
 	each(u.ch.client, u.resp.RemovedLocators, u.noteRetraction)
@@ -114,7 +114,7 @@ func (u *update) noteDenial(e wire.ResourceError) {
 // eachMeant calls f for the subscriptions to single resources that a server means.
 func (u *update) eachMeant(n wire.ResourceName, sc *scope, f func(*offer)) {
 	for s := range u.types.subs.named(n.Name).siblings() {
-		if !s.IsCollection() && sc.covers(s) {
+		if !s.isCollection() && sc.covers(s) {
 			f(s.currentOffer())
 		}
 	}
@@ -138,7 +138,7 @@ func (u *update) offerResource(r wire.Resource) {
 
 func (u *update) offerTo(first *subscription, o offered) {
 	for s := range first.siblings() {
-		if s.IsCollection() {
+		if s.isCollection() {
 			continue
 		}
 		chosen := s.offer.in(u.number).with(o, s.resource.constraints)

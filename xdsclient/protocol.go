@@ -36,9 +36,9 @@ func (ch *managementServer) chooseDialect() wire.Dialect {
 	}
 	ch.dialect = next
 	for _, ts := range ch.types {
-		ts.Dialect = next
+		ts.channel.dialect = next
 		for s := range ts.subs.all() {
-			ts.ForgetAnswers(s)
+			ts.forgetAnswers(s)
 		}
 	}
 	return next

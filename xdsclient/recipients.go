@@ -22,7 +22,7 @@ func (u *update) findRecipients(it *item) {
 // addSubscriptions adds the subscriptions to a name that take the resource. Each is added once.
 func (u *update) addSubscriptions(first *subscription, it *item) {
 	for s := range first.siblings() {
-		if s.IsCollection() || s.found == u.ch.finds || !u.types.Asked(s) {
+		if s.isCollection() || s.found == u.ch.finds || !u.types.asked(s) {
 			continue
 		}
 		s.found = u.ch.finds
@@ -42,7 +42,7 @@ func (u *update) addMembers(it *item) {
 	}
 	first, name := u.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
-		if !u.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
+		if !u.types.asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
 		u.collects = true
@@ -82,7 +82,7 @@ func (u *update) asked(name []byte) bool {
 // takes reports whether a subscription to the name of a resource takes it, and passes whether it does not, though the resource
 // matches, because of something better.
 func (u *update) takes(s *subscription, it *item) (takes, passes bool) {
-	if !u.types.Dialect.Locators {
+	if !u.ch.dialect.Locators {
 		return true, false
 	}
 	switch c := s.offer.in(u.number); {
@@ -97,7 +97,7 @@ func (u *update) takes(s *subscription, it *item) (takes, passes bool) {
 		return c.index == it.Index, false
 	case c.unreadable || !c.parameters.Equal(it.parameters):
 		return false, true
-	case u.holdsBetter(s, it) && (u.types.MayBeForAnother(s, it.parameters) || u.collected(it)):
+	case u.holdsBetter(s, it) && (u.types.mayBeForAnother(s, it.parameters) || u.collected(it)):
 		u.contest(s, it)
 		return false, true
 	default: // A second one with the same parameters is a fault, which is not found here.
@@ -109,7 +109,7 @@ func (u *update) takes(s *subscription, it *item) (takes, passes bool) {
 // neither names as removed nor omits from a full state.
 func (u *update) holdsBetter(s *subscription, it *item) bool {
 	stands := s.State == ads.Received || s.State == ads.Reask || s.State.Pending() && !s.offer.asks
-	if s.payload == nil || !stands || s.offer.retracted == u.number || u.types.FullState() {
+	if s.payload == nil || !stands || s.offer.retracted == u.number || u.types.fullState() {
 		return false
 	}
 	return s.resource.constraints.Choose([]dynparam.Parameters{it.parameters, s.taken.parameters}).Index == 1
@@ -132,7 +132,7 @@ const maxConfirmed = 4
 func (u *update) contest(s *subscription, it *item) {
 	if s.offer.confirmed < maxConfirmed || !u.answersAnother(s, it) {
 		s.offer.asks = true
-		u.types.Step(s, ads.Contested)
+		s.step(ads.Contested)
 	}
 }
 

@@ -83,7 +83,7 @@ func (u *update) named(r wire.Resource) wire.Resource {
 
 // readParameters reads the dynamic parameters, if the server is asked for variants.
 func (u *update) readParameters(it *item) {
-	if !u.types.Dialect.Locators {
+	if !u.ch.dialect.Locators {
 		return
 	}
 	var err error
@@ -139,7 +139,7 @@ func (u *update) deliverTo(it *item, p *payload) {
 
 // drop counts a resource that is for no subscription.
 func (u *update) drop(it *item) {
-	asked := u.types.Dialect.Locators && u.asked(it.Name)
+	asked := u.ch.dialect.Locators && u.asked(it.Name)
 	switch {
 	case it.unreadable && asked:
 		u.nameless++

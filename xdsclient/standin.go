@@ -17,7 +17,7 @@ import (
 // otherVariant returns the subscription to the same name that has the preferred one of the
 // variants that match, or nil. has returns the parameters of a subscription's variant.
 func (s *subscription) otherVariant(has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
-	if s.IsCollection() {
+	if s.isCollection() {
 		return nil
 	}
 	var preferred choice

@@ -9,13 +9,16 @@ import (
 // subscription is a resource or a collection that a server is asked for. The members of a
 // collection have one each as well, which is not requested.
 type subscription struct {
-	ads.Progress
 	resource *resource
 	// types is the state of its type at the server.
 	types *typeState
 	// members has, of a collection, a subscription for each member that the server has sent or has an error for. They are in no
 	// request.
 	members *subscriptions
+	State   ads.State
+	// seen is the number of the last response that has something to say of the resource.
+	seen uint64
+	requested
 	// next and prev are other subscriptions to the same name.
 	next, prev *subscription
 	// lastAnswer is that of this server. The cache has it too if the authority follows the server.
@@ -38,14 +41,45 @@ func newSubscription(r *resource, ts *typeState) *subscription {
 	return s
 }
 
-// Wanted implements ads.Subscriber. A member is in no request, and never wanted.
-func (s *subscription) Wanted() bool { return s.types.channel.asksFor(s.resource) }
+// requested is what the requests of a stream have said of a subscription.
+type requested struct {
+	// request is the number of the request since which the requests of the stream list the subscription, or 0, and
+	// listed how many responses of the stream came for the type before that request.
+	request, listed uint64
+	// before is the request since which lists had the subscription before it was left out to be asked for again, or 0.
+	before uint64
+	// older is how many responses of the stream for the type the server may have sent before it
+	// read the request for the subscription. See saysAbsent.
+	older uint64
+	// repeats is how often the server was asked again before it answered. See crossed.
+	repeats uint8
+	// ignoredDenialIn is the number of the response whose denial was ignored, or 0. See ignoresDenial.
+	ignoredDenialIn uint64
+	// read says, of a resource that the server has sent, that it had read the request for the subscription before an
+	// earlier stream ended.
+	read bool
+}
 
-// IsCollection implements ads.Subscriber.
-func (s *subscription) IsCollection() bool { return s.resource.isCollection() }
+// isListed reports whether a request of this stream listed the subscription.
+func (s *subscription) isListed() bool { return s.request > 0 }
 
-// Locator implements ads.Subscriber.
-func (s *subscription) Locator() wire.Locator {
+// step notes an event of the subscription.
+func (s *subscription) step(e ads.Event) (r ads.Effect) {
+	if s.State, r = ads.Next(s.State, e); r == ads.Ask {
+		s.types.touch(s)
+	}
+	return r
+}
+
+// wanted reports whether it is still watched. A subscription stays after its last watch
+// stopped until the server has that request: if a watch starts before that, the server does not
+// notice, and would not send the resource again. A member is in no request, and never wanted.
+func (s *subscription) wanted() bool { return s.types.channel.asksFor(s.resource) }
+
+func (s *subscription) isCollection() bool { return s.resource.isCollection() }
+
+// locator names the resource for the server.
+func (s *subscription) locator() wire.Locator {
 	return wire.Locator{Name: s.resource.key.name, Constraints: s.resource.constraints}
 }
 

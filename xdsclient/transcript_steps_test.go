@@ -131,7 +131,7 @@ func (x *transcript) do(c LocatorClient, step string) {
 		xdstest.NoError(x.t, err)
 		for _, ch := range x.c.channels {
 			for _, ts := range ch.types {
-				ts.Limit = limit
+				ts.limit = limit
 			}
 		}
 	case "same":

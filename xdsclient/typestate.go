@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 // typeState is a channel's state of one type: the subscriptions, which can be found in
 // several ways, and the requests that are due for them. Guarded by XDSClient.mu.
 type typeState struct {
-	ads.Requests[*subscription]
 	channel *managementServer
 	typ     *ResourceType
 	subs    *subscriptions
@@ -26,44 +24,52 @@ type typeState struct {
 	// finds the subscriptions by these names.
 	canonicalName   map[*subscription]string
 	byCanonicalName map[string][]*subscription
+	// touched are the subscriptions whose first watch began, or whose last one stopped, since
+	// the last request. It has no meaning before the first one.
+	touched map[*subscription]struct{}
+	// version is the last that was accepted as a whole. It outlives the stream.
+	version string
+	// limit is the size from which delta requests are split, in bytes.
+	limit int
 	// last is the outcome of the last response.
 	last outcome
+	requests
 }
 
 func newTypeState(t *ResourceType, ch *managementServer) *typeState {
-	ts := &typeState{
+	return &typeState{
 		channel:         ch,
 		typ:             t,
 		subs:            newSubscriptions(),
 		canonicalName:   make(map[*subscription]string),
 		byCanonicalName: make(map[string][]*subscription),
+		touched:         make(map[*subscription]struct{}),
+		limit:           bounds.Request,
 	}
-	ts.Requests = ads.NewRequests(t.TypeURL, t.FullStateInSotW, ch.dialect, ads.Subscriptions[*subscription](ts))
-	return ts
 }
 
 // add starts a subscription.
 func (ts *typeState) add(r *resource) *subscription {
 	s := newSubscription(r, ts)
 	ts.subs.add(s)
-	if s.IsCollection() {
+	if s.isCollection() {
 		ts.collections++
 	}
-	ts.Touch(s)
+	ts.touch(s)
 	return s
 }
 
 // refuseUnserved reports to the watchers of a collection that the server has none.
 func (s *subscription) refuseUnserved() {
 	ts, ch := s.types, s.types.channel
-	if ts.Serves(s) {
+	if ts.serves(s) {
 		return
 	}
 	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
 	if ch.server.HasFeature(bootstrap.FeatureDelta) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
-	ts.Step(s, ads.Forgotten)
+	s.step(ads.Forgotten)
 	s.fail(ch.fault(KindConfiguration, s.resource, reason), nil)
 }
 
@@ -79,18 +85,18 @@ func (s *subscription) refuseUnserved() {
 // server that goes by names does not see that it was asked again.
 func (s *subscription) expire(after time.Duration) {
 	ts, ch := s.types, s.types.channel
-	ts.Disturb()
-	deleted := ts.Expire(s) == ads.Tell && s.payload != nil || s.inherits() && ts.typ.FullStateInSotW && s.saysAbsent()
-	if s.IsCollection() && s.payload != nil {
-		ts.Step(s, ads.Sent)
+	ts.disturb()
+	deleted := s.runOut() == ads.Tell && s.payload != nil || s.inherits() && ts.typ.FullStateInSotW && s.saysAbsent()
+	if s.isCollection() && s.payload != nil {
+		s.step(ads.Sent)
 		s.cullMembers(nil)
 	}
 	if !ch.serves(s.resource) || s.resource.cached() && !deleted {
 		return
 	}
-	if ts.Dialect.Locators {
+	if ts.channel.dialect.Locators {
 		if other := s.otherVariant((*subscription).sent); other != nil {
-			ts.Step(s, ads.Sent)
+			s.step(ads.Sent)
 			s.accept(other.payload, other.taken, nil)
 			return
 		}
@@ -105,16 +111,22 @@ func (s *subscription) expire(after time.Duration) {
 	text := "the server did not send it within %v"
 	switch {
 	case deleted || s.saysAbsent():
-		ts.Step(s, ads.Denied)
+		s.step(ads.Denied)
 		kind = KindDoesNotExist
 		text = "does not exist: the server did not send it within %v"
-	case !ts.Answered():
+	case ts.responses == 0:
 		text += ", nor anything else of its type"
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, after))
 	ch.client.warningf("a management server did not answer in time: %v", fault)
 	fault.withdraws = deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
 	s.fail(fault, nil)
+}
+
+// runOut notes that the server did not send the resource in time. It has read the request by now.
+func (s *subscription) runOut() ads.Effect {
+	s.older, s.types.read = min(s.older, s.types.responses), max(s.types.read, s.request)
+	return s.step(ads.TimedOut)
 }
 
 // saysAbsent reports whether the server's answers for the type, without the resource, say that it does not
@@ -130,22 +142,22 @@ func (s *subscription) expire(after time.Duration) {
 func (s *subscription) saysAbsent() bool {
 	ts := s.types
 	switch {
-	case !ts.Answered(), ts.Dialect.Incremental, ts.channel.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError):
+	case ts.responses == 0, ts.channel.dialect.Incremental, ts.channel.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError):
 		return false
 	case ts.typ.FullStateInSotW:
-		return ts.SaysAbsent(s)
+		return s.older < ts.responses
 	default:
 		return true
 	}
 }
 
-// ForgetAnswers implements ads.Subscriptions. The version of the type is forgotten, too.
-func (ts *typeState) ForgetAnswers(s *subscription) {
-	ts.Disturb()
+// forgetAnswers forgets what the server has sent for a subscription, and the version of the type.
+func (ts *typeState) forgetAnswers(s *subscription) {
+	ts.disturb()
 	s.dropMembers()
-	ts.Step(s, ads.Forgotten)
+	s.step(ads.Forgotten)
 	s.lastAnswer = lastAnswer{}
-	ts.Version = ""
+	ts.version = ""
 	s.refuseUnserved()
 }
 
@@ -158,51 +170,42 @@ func (s *subscription) dropMembers() {
 
 // drop forgets a member of a collection.
 func (m *subscription) drop() {
-	m.types.Disturb()
-	m.Step(ads.Closed)
+	m.types.disturb()
+	m.step(ads.Closed)
 	m.types.subs.get(m.resource.memberOf.key).members.remove(m)
 }
 
-// Len implements ads.Subscriptions.
-func (ts *typeState) Len() int { return ts.subs.size }
-
-// All implements ads.Subscriptions.
-func (ts *typeState) All() iter.Seq[*subscription] { return ts.subs.all() }
-
-// First implements ads.Subscriptions.
-func (ts *typeState) First(name string) *subscription { return ts.subs.first[name] }
-
-// Sibling implements ads.Subscriptions.
-func (ts *typeState) Sibling(s *subscription) *subscription { return s.next }
-
-// Drop implements ads.Subscriptions. The cache entry goes too if it is not watched.
-func (ts *typeState) Drop(s *subscription) {
-	ts.Forget(s)
+// drop ends a subscription. The cache entry goes too if it is not watched.
+func (ts *typeState) drop(s *subscription) {
+	ts.disturb()
+	s.step(ads.Closed)
+	delete(ts.touched, s)
 	s.dropMembers()
 	ts.setCanonicalName(s, "")
 	ts.subs.remove(s)
-	if s.IsCollection() {
+	if s.isCollection() {
 		ts.collections--
 	}
 	s.resource.authority.forget(s.resource)
 }
 
-// Versions implements ads.Subscriptions, with the resources' own names.
+// versions returns the versions of the resources that the client has from this server, by their own names, as far as the
+// request that is made lists their subscriptions.
 //
 // A version is left empty if the server would send nothing because of it, but should: if its last
 // answer was an error, it may have returned to the version in use, which clears
 // the error; if its TTL is over, it is no longer in use; and of several subscriptions that a resource is for, by its name or by
 // its collection, none needs an answer only if all have the same version, as there is one version
 // by name.
-func (ts *typeState) Versions() map[string]string {
+func (ts *typeState) versions() map[string]string {
 	versions := make(map[string]string)
 	var apart []string // have a subscription without a version
 	for s := range ts.subs.all() {
 		name := s.resource.key.name
-		if s.payload == nil || !s.Listed() {
+		if s.payload == nil || !s.isListed() {
 			apart = append(apart, name)
 		}
-		if !s.Listed() {
+		if !s.isListed() {
 			continue
 		}
 		if canonical := ts.canonicalName[s]; canonical != "" {
@@ -221,10 +224,10 @@ func (ts *typeState) Versions() map[string]string {
 	return versions
 }
 
-// VersionsSize implements ads.Subscriptions.
-func (ts *typeState) VersionsSize(s *subscription) (size int) {
+// versionsSize is the size of the versions that versions returns for a subscription, in bytes.
+func (ts *typeState) versionsSize(s *subscription) (size int) {
 	const overhead = 10 // of tags and lengths
-	if s.payload != nil && !s.IsCollection() {
+	if s.payload != nil && !s.isCollection() {
 		size = max(len(s.resource.key.name), len(ts.canonicalName[s])) + len(echo(s.taken.version)) + overhead
 	}
 	for m := range s.members.all() {
@@ -243,7 +246,7 @@ func echo(version string) string {
 
 // addVersion adds the version that a subscription has from the server to versions.
 func (ts *typeState) addVersion(versions map[string]string, s *subscription, name string) {
-	if s.IsCollection() || s.payload == nil {
+	if s.isCollection() || s.payload == nil {
 		return
 	}
 	version := echo(s.taken.version)
@@ -302,22 +305,35 @@ func (ts *typeState) setCanonicalName(s *subscription, name string) {
 // the server could take the next resource for one that the client has.
 func (ts *typeState) forgetVersion() {
 	if ts.subs.size == 0 {
-		ts.Version = ""
+		ts.version = ""
 	}
 }
 
-// begin prepares for a new stream.
+// begin prepares for a new stream, on which nothing was said yet. It drops the subscriptions that are not wanted any more.
 func (ts *typeState) begin() {
 	for s := range ts.subs.all() {
 		if s.offer != nil { // the server may have other variants to offer
 			s.offer.asks, s.offer.confirmed = false, 0
 		}
 		if s.taken.expired() { // its TTL is over
-			ts.Version = ""
+			ts.version = ""
 		}
 	}
 	if ts.last.nack != "" { // of a response that was rejected the client has a part, and no version names that
-		ts.Version = ""
+		ts.version = ""
 	}
-	ts.Begin()
+	unread := false
+	for s := range ts.subs.all() {
+		if !s.wanted() {
+			ts.drop(s)
+			continue
+		}
+		read := s.State == ads.Received && (s.read || ts.hasRead(s))
+		s.requested, s.seen = requested{read: read, older: s.older}, 0
+		s.step(ads.Reopened)
+		unread = unread || ts.mayBeUnread(s)
+	}
+	ts.forgetVersion()
+	// A server takes the version that a request has for that of all variants which the request asks for.
+	ts.requests = requests{probe: unread}
 }

@@ -109,7 +109,7 @@ func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size i
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	ts.BeginResponse(hash)
+	ts.beginResponse(hash)
 	return &update{
 		ch: ch, types: ts, resp: resp, size: size, number: ch.responses, stamp: stampNow(resp.Version),
 		decoder: resourceDecoder{types: ts, size: size},
@@ -147,7 +147,7 @@ func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
 	}
 	if accepted = u.invalid == 0; accepted {
-		u.types.Version = echo(u.resp.Version)
+		u.types.version = echo(u.resp.Version)
 	} else {
 		u.nack = u.faults.text(u.types.typ, u.invalid, u.total)
 		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, u.resp.Version, u.nack)
@@ -156,7 +156,7 @@ func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 	u.types.last = u.outcome
 	u.ch.delivery.release()
 	u.ch.notify()
-	if err = u.types.EndResponse(u.number, ads.Reply{Nonce: u.resp.Nonce, Fault: u.nack}, u.unasked > 0 || u.late); err != nil {
+	if err = u.types.endResponse(u.number, ads.Reply{Nonce: u.resp.Nonce, Fault: u.nack}, u.unasked > 0 || u.late); err != nil {
 		return accepted, nil, err
 	}
 	return accepted, u.ch.delivery.finished, nil

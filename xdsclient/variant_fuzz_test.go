@@ -92,15 +92,15 @@ func checkMatches(t *testing.T, k *core) {
 func checkIdempotent(t *testing.T, k *core, message []byte) {
 	t.Helper()
 	ts := k.channel.typeState(k.channel.types[0].typ)
-	if !ts.Settled() {
+	if !ts.settled {
 		return
 	}
-	before, replies := stateOf(k, ts), ts.Replies
+	before, replies := stateOf(k, ts), ts.replies
 	k.push(message)
-	if ts.Dialect.Incremental {
-		ts.Replies = replies // without that to the repetition
+	if ts.channel.dialect.Incremental {
+		ts.replies = replies // without that to the repetition
 	}
-	if diff := cmp.Diff(before, stateOf(k, ts)); diff != "" && ts.Settled() {
+	if diff := cmp.Diff(before, stateOf(k, ts)); diff != "" && ts.settled {
 		t.Fatalf("a response that came again changed something: %s", diff)
 	}
 }
@@ -118,7 +118,7 @@ func stateOf(k *core, ts *typeState) (lines []string) {
 		lines = append(lines, fmt.Sprint(s.resource.key.name, s.resource.key.variant, s.State, len(slices.Collect(s.members.all())), s.taken.version, s.taken.parameters))
 	}
 	slices.Sort(lines)
-	return append(lines, ts.Requests.String())
+	return append(lines, fmt.Sprintf("version %q, %d changes, repeats the previous list: %t", ts.version, len(ts.touched), ts.repeatPreviousList))
 }
 
 // silentCollection is a watcher of a collection that only says that it is done.

@@ -27,8 +27,8 @@ const repeatPause = time.Second
 // Replies are the replies for one type that are due on a stream. The zero value has none, and
 // holds none back.
 type Replies struct {
-	// nonce is that of the last response.
-	nonce string
+	// Nonce is that of the last response.
+	Nonce string
 	queue []Reply
 	// backlog is the size of the queue in bytes.
 	backlog int
@@ -40,15 +40,15 @@ type Replies struct {
 	until time.Time
 }
 
-// add adds the reply to a response that is no repetition, which lets go of one that is held
+// Add adds the reply to a response that is no repetition, which lets go of one that is held
 // back. In delta each reply is sent, in SotW only the last.
-func (q *Replies) add(r Reply, d wire.Dialect) error {
+func (q *Replies) Add(r Reply, d wire.Dialect) error {
 	q.until = time.Time{}
 	return q.enqueue(r, d)
 }
 
 func (q *Replies) enqueue(r Reply, d wire.Dialect) error {
-	q.nonce = r.Nonce
+	q.Nonce = r.Nonce
 	if !d.Incremental {
 		q.queue, q.backlog = q.queue[:0], 0
 	}
@@ -60,12 +60,12 @@ func (q *Replies) enqueue(r Reply, d wire.Dialect) error {
 	return nil
 }
 
-// addAgain adds the reply to a repetition, which is held back. It takes the place of another
+// AddAgain adds the reply to a repetition, which is held back. It takes the place of another
 // one that is held back. It reports whether Due changes.
-func (q *Replies) addAgain(r Reply, d wire.Dialect) (due bool, err error) {
+func (q *Replies) AddAgain(r Reply, d wire.Dialect) (due bool, err error) {
 	if n := len(q.queue); n > 0 && !q.until.IsZero() {
 		last := &q.queue[n-1]
-		q.nonce = r.Nonce
+		q.Nonce = r.Nonce
 		q.backlog += r.size() - last.size()
 		*last = r
 		return false, nil
@@ -88,8 +88,8 @@ func (q *Replies) Due() (due bool, at time.Time) {
 	}
 }
 
-// moveTo has a request carry the reply that waits longest, if there is one.
-func (q *Replies) moveTo(r *wire.Request) {
+// MoveTo has a request carry the reply that waits longest, if there is one.
+func (q *Replies) MoveTo(r *wire.Request) {
 	if len(q.queue) == 0 {
 		q.queue = nil
 		return
@@ -105,5 +105,5 @@ func (q *Replies) moveTo(r *wire.Request) {
 	}
 }
 
-// clear drops the replies.
-func (q *Replies) clear() { q.queue, q.backlog = nil, 0 }
+// Clear drops the replies.
+func (q *Replies) Clear() { q.queue, q.backlog = nil, 0 }

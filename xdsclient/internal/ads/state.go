@@ -138,21 +138,27 @@ var rules = func() (all [states][events]*rule) {
 	return all
 }()
 
-// next returns the state after an event, and what the client does about it.
-func next(s State, e Event) (State, Effect) {
+// Next returns the state after an event, and what the client does about it.
+func Next(s State, e Event) (State, Effect) {
 	if r := rules[s][e]; r != nil {
 		return r.next, r.effect
 	}
 	return s, Ignore
 }
 
+var stateNames = [states]string{
+	"Unsent", "Asked", "AskAgain", "Received", "Reask", "Doubted", "DoubtedAsked", "DoubtedAskAgain", "Silent", "Missing", "Failed", "Ended",
+}
+
+func (s State) String() string { return stateNames[s] }
+
 // Pending reports whether the server was asked for the subscription and has not answered.
 func (s State) Pending() bool {
 	return s == Asked || s == AskAgain || s == DoubtedAsked || s == DoubtedAskAgain
 }
 
-// isNew reports whether the next request asks for it, and no list has to leave it out before.
-func (s State) isNew() bool { return s == Unsent || s == Doubted }
+// IsNew reports whether the next request asks for it, and no list has to leave it out before.
+func (s State) IsNew() bool { return s == Unsent || s == Doubted }
 
-// isRepeat reports whether the server has to be asked again.
-func (s State) isRepeat() bool { return s == Reask || s == AskAgain || s == DoubtedAskAgain }
+// IsRepeat reports whether the server has to be asked again.
+func (s State) IsRepeat() bool { return s == Reask || s == AskAgain || s == DoubtedAskAgain }

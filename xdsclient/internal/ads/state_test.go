@@ -37,9 +37,6 @@ func tableText() string {
 }
 
 var (
-	stateNames = [states]string{
-		"Unsent", "Asked", "AskAgain", "Received", "Reask", "Doubted", "DoubtedAsked", "DoubtedAskAgain", "Silent", "Missing", "Failed", "Ended",
-	}
 	eventNames = [events]string{
 		"Listed", "LeftOut", "NotListed", "Crossed", "Contested", "DeniedForAnother", "Omitted", "OmittedEarlier", "TimedOut", "WatchedAgain", "Reopened",
 		"Sent", "Denied", "Errored", "DeniedUnwatched", "Forgotten", "Closed",

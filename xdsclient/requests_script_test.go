@@ -1,4 +1,4 @@
-package ads
+package xdsclient
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -34,7 +35,7 @@ import (
 //	a b, ack 1 a b @7      a SotW request, and one that answers response 1 and has version 7
 //	tell a                 the watchers of a hear that there is none
 //	a Asked, read          the state of a; the server has read the request; absent: its silence says that there is none
-func TestScripts(t *testing.T) {
+func TestRequests(t *testing.T) {
 	golden.Scripts(t, "testdata/requests.txt", 0, func(tb testing.TB) func(string) string {
 		var y *scripted
 		return func(line string) string {
@@ -49,11 +50,11 @@ func TestScripts(t *testing.T) {
 
 // scripted is a type of a script.
 type scripted struct {
-	*fakeType
+	quietType
 	t *testing.T
 	// all are the subscriptions, also those that have ended; told is what was said of each.
-	all  []*fakeSub
-	told map[*fakeSub]string
+	all  []*subscription
+	told map[*subscription]string
 	// number is that of the last response, and remembered the unsubscriptions that were printed last.
 	number     uint64
 	remembered string
@@ -62,10 +63,8 @@ type scripted struct {
 }
 
 func newScripted(t *testing.T, how string) *scripted {
-	y := &scripted{fakeType: &fakeType{}, t: t, told: make(map[*fakeSub]string)}
 	d := wire.Dialect{Incremental: strings.Contains(how, "delta"), Locators: strings.Contains(how, "locators")}
-	y.Requests = NewRequests("type", strings.Contains(how, "full"), d, Subscriptions[*fakeSub](y.fakeType))
-	return y
+	return &scripted{quietType: newQuietType(d, strings.Contains(how, "full")), t: t, told: make(map[*subscription]string)}
 }
 
 // do does the steps of a line, and returns what follows.
@@ -86,13 +85,13 @@ func (y *scripted) do(line string) string {
 	follows := y.follows
 	y.follows = nil
 	for range most {
-		r, _ := y.Next(held)
+		r, _ := y.next(held)
 		if r == nil {
 			break
 		}
 		follows = append(follows, y.request(r))
 	}
-	if _, at := y.Replies.Due(); !at.IsZero() {
+	if _, at := y.replies.Due(); !at.IsZero() {
 		follows = append(follows, fmt.Sprintf("ack in %v", time.Until(at)))
 	}
 	for _, s := range y.all {
@@ -113,35 +112,33 @@ func (y *scripted) step(verb string, words []string) {
 		return
 	case "again":
 		y.number++
-		if !y.Repeats(hash) {
+		if !y.settled {
 			y.follows = append(y.follows, "needs work")
 		}
-		_, err := y.ReplyAgain(y.reply())
+		_, err := y.replyAgain(y.reply())
 		xdstest.NoError(y.t, err)
 	case "wait":
 		d, err := time.ParseDuration(words[0])
 		xdstest.NoError(y.t, err)
 		time.Sleep(d)
 	case "stream", "probe":
-		if y.Begin(); verb == "probe" {
-			y.Probe()
-		}
+		y.begin()
+		y.probe = y.probe || verb == "probe"
 	case "limit":
-		y.Limit = len(words[0]) * wire.Locator{Name: "a"}.Size(y.Dialect)
+		y.limit = len(words[0]) * wire.Locator{Name: "a"}.Size(y.channel.dialect)
 	}
 	for _, word := range words {
-		switch s := y.named(word); verb {
+		switch s := y.find(word); verb {
 		case "watch":
 			y.watch(word)
 		case "stop":
-			s.wanted = false
-			y.Touch(s)
+			y.stop(s)
 		case "contest":
-			y.Step(s, Contested)
+			s.step(ads.Contested)
 		case "timer":
-			y.note(s, y.Expire(s))
+			y.note(s, s.runOut())
 		case "drop":
-			y.Drop(s)
+			y.drop(s)
 		}
 	}
 }
@@ -149,74 +146,80 @@ func (y *scripted) step(verb string, words []string) {
 func (y *scripted) watch(word string) {
 	word, version, _ := strings.Cut(word, "@")
 	name, env, _ := strings.Cut(strings.TrimSuffix(word, "}"), "{")
-	s := y.subscribe(name)
-	if s.version = version; env != "" {
-		c, err := dynparam.Exact(map[string]string{"env": env})
+	var c dynparam.Constraints
+	if env != "" {
+		var err error
+		c, err = dynparam.Exact(map[string]string{"env": env})
 		xdstest.NoError(y.t, err)
-		s.constraints = c
 	}
-	y.all = append(y.all, s)
+	s := y.subscribe(name, c)
+	if version != "" {
+		s.payload, s.taken.version = &payload{}, version
+	}
+	if !slices.Contains(y.all, s) {
+		y.all = append(y.all, s)
+	}
 }
 
-// named returns the subscription that a word means, or nil.
-func (y *scripted) named(word string) *fakeSub {
-	for _, s := range y.subs {
-		if locatorText(s.Locator()) == word {
+// find returns the subscription that a word means, or nil.
+func (y *scripted) find(word string) *subscription {
+	for s := range y.subs.all() {
+		if s.named() == word {
 			return s
 		}
 	}
 	return nil
 }
 
-func locatorText(l wire.Locator) string {
-	if p, ok := l.Constraints.Parameters(); ok && !p.IsZero() {
-		return l.Name + "{" + p.Map()["env"] + "}"
+// named is what scripts call a name with constraints.
+func named(name string, c dynparam.Constraints) string {
+	if p, ok := c.Parameters(); ok && !p.IsZero() {
+		return name + "{" + p.Map()["env"] + "}"
 	}
-	return l.Name
+	return name
 }
+
+func (s *subscription) named() string { return named(s.resource.key.name, s.resource.constraints) }
 
 // send has the server send a response.
 func (y *scripted) send(version string, words []string) {
 	y.number++
-	y.BeginResponse(hash)
+	y.beginResponse(0)
 	unasked := false
 	for _, word := range words {
 		name, denied := strings.CutPrefix(word, "-")
 		all, scoped := strings.CutSuffix(name, "{*}")
 		unasked = unasked || word == "?"
-		for _, s := range slices.Clone(y.subs) {
+		for s := range y.subs.all() {
 			switch {
-			case scoped && s.name != all || !scoped && locatorText(s.Locator()) != name:
+			case scoped && s.resource.key.name != all || !scoped && s.named() != name:
 			case !denied:
-				p, _ := s.constraints.Parameters()
-				y.NoteRead(s, p, false)
-				y.Step(s, Sent)
-				s.Seen = y.number
-			case !y.IgnoresDenial(s, y.number, !scoped):
-				y.Step(s, Denied)
-				s.Seen = y.number
+				p, _ := s.resource.constraints.Parameters()
+				y.noteRead(s, p, false)
+				s.step(ads.Sent)
+				s.seen = y.number
+			case !y.ignoresDenial(s, y.number, !scoped):
+				s.step(ads.Denied)
+				s.seen = y.number
 			}
 		}
 	}
-	for _, s := range slices.Clone(y.subs) {
-		if y.fullState && s.Seen != y.number && s.Listed() {
-			y.note(s, y.Omit(s))
+	for s := range y.subs.all() {
+		if y.typ.FullStateInSotW && s.seen != y.number && s.isListed() {
+			y.note(s, y.omit(s))
 		}
 	}
-	y.Version = version
-	xdstest.NoError(y.t, y.EndResponse(y.number, y.reply(), unasked))
+	y.version = version
+	xdstest.NoError(y.t, y.endResponse(y.number, y.reply(), unasked))
 }
 
-// hash is that of all responses.
-const hash = 5
-
 // reply answers the last response.
-func (y *scripted) reply() Reply { return Reply{Nonce: fmt.Sprint(y.number)} }
+func (y *scripted) reply() ads.Reply { return ads.Reply{Nonce: fmt.Sprint(y.number)} }
 
 // note has what follows say that the watchers hear of an absence.
-func (y *scripted) note(s *fakeSub, e Effect) {
-	if e == Tell {
-		y.follows = append(y.follows, "tell "+locatorText(s.Locator()))
+func (y *scripted) note(s *subscription, e ads.Effect) {
+	if e == ads.Tell {
+		y.follows = append(y.follows, "tell "+s.named())
 	}
 }
 
@@ -231,7 +234,7 @@ func (y *scripted) request(r *wire.Request) string {
 		of   wire.Targets
 	}{{"", r.All}, {"+", r.Subscribe}, {"-", r.Unsubscribe}} {
 		for _, l := range list.of.Locators {
-			words = append(words, list.sign+locatorText(l))
+			words = append(words, list.sign+named(l.Name, l.Constraints))
 		}
 		for _, name := range list.of.Names {
 			if len(list.of.Locators) == 0 {
@@ -252,12 +255,12 @@ func (y *scripted) request(r *wire.Request) string {
 }
 
 // text is what is known of a subscription.
-func (s *fakeSub) text(y *scripted) string {
-	text := locatorText(s.Locator()) + " " + stateNames[s.State]
-	if y.HasRead(s) {
+func (s *subscription) text(y *scripted) string {
+	text := s.named() + " " + s.State.String()
+	if y.hasRead(s) {
 		text += ", read"
 	}
-	if (s.State.Pending() || s.State == Silent) && y.SaysAbsent(s) {
+	if (s.State.Pending() || s.State == ads.Silent) && y.fullState() && s.saysAbsent() {
 		text += ", absent"
 	}
 	return text
@@ -267,7 +270,7 @@ func (s *fakeSub) text(y *scripted) string {
 func (y *scripted) remembers() (text string) {
 	for _, name := range slices.Sorted(maps.Keys(y.unsubscribed)) {
 		for _, u := range y.unsubscribed[name] {
-			text += " " + locatorText(wire.Locator{Name: name, Constraints: u.constraints})
+			text += " " + named(name, u.constraints)
 		}
 	}
 	return text

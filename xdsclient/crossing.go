@@ -1,9 +1,10 @@
-package ads
+package xdsclient
 
 import (
 	"slices"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -30,18 +31,18 @@ import (
 //
 // If the server does not send it then, a later full state or the resource timer deletes it.
 
-// MaxRepeats bounds how often a subscription is asked for again for this reason. The client
+// maxRepeats bounds how often a subscription is asked for again for this reason. The client
 // cannot tell a response that crossed its request from one that has nothing to do with it, and
 // a server may be silent because it has nothing.
-const MaxRepeats = 4
+const maxRepeats = 4
 
 // maxCrossings is how many responses are taken to have been under way when the server read a
 // request.
 const maxCrossings = 4
 
-// MaxUnsubscribed bounds the unsubscriptions that are remembered. If there are more,
+// maxUnsubscribed bounds the unsubscriptions that are remembered. If there are more,
 // every subscription counts as asked for again.
-const MaxUnsubscribed = 4096
+const maxUnsubscribed = 4096
 
 // crossings remembers the requests and responses of a stream that may have
 // crossed each other.
@@ -63,17 +64,17 @@ type unsubscription struct {
 }
 
 // noteUnsubscribed remembers an unsubscription. The locator has no constraints if the server goes by names.
-func (q *Requests[S]) noteUnsubscribed(l wire.Locator) {
-	gone := unsubscription{l.Constraints, q.number, q.responses}
-	if q.unsubscribed == nil {
-		q.unsubscribed = make(map[string][]unsubscription)
+func (ts *typeState) noteUnsubscribed(l wire.Locator) {
+	gone := unsubscription{l.Constraints, ts.number, ts.responses}
+	if ts.unsubscribed == nil {
+		ts.unsubscribed = make(map[string][]unsubscription)
 	}
-	list := q.unsubscribed[l.Name]
+	list := ts.unsubscribed[l.Name]
 	if i := slices.IndexFunc(list, gone.same); i >= 0 {
 		list[i] = gone
-	} else if q.unsubscriptions < MaxUnsubscribed {
-		q.unsubscribed[l.Name] = append(list, gone)
-		q.unsubscriptions++
+	} else if ts.unsubscriptions < maxUnsubscribed {
+		ts.unsubscribed[l.Name] = append(list, gone)
+		ts.unsubscriptions++
 	}
 }
 
@@ -82,132 +83,109 @@ func (u *unsubscription) same(other unsubscription) bool {
 }
 
 // noteAllUnsubscribed remembers the unsubscriptions of a delta request.
-func (q *Requests[S]) noteAllUnsubscribed(subs []S) {
-	if !q.Dialect.Locators || len(subs) == 0 {
+func (ts *typeState) noteAllUnsubscribed(subs []*subscription) {
+	if !ts.channel.dialect.Locators || len(subs) == 0 {
 		return
 	}
-	q.forgetUnsubscribed()
+	ts.forgetUnsubscribed()
 	for _, s := range subs {
-		q.noteUnsubscribed(s.Locator())
+		ts.noteUnsubscribed(s.locator())
 	}
 }
 
 // noteListed notes that a SotW request lists a subscription that the last one did not. A server that goes by names knows it by
 // another subscription to the name.
-func (q *Requests[S]) noteListed(s S) {
-	p, name := s.progress(), s.Locator().Name
-	p.request, p.listed = q.number, q.responses
-	if _, known := slices.BinarySearch(q.listed.Names, name); !known || q.Dialect.Locators {
+func (ts *typeState) noteListed(s *subscription) {
+	name := s.resource.key.name
+	s.request, s.listed = ts.number, ts.responses
+	if _, known := slices.BinarySearch(ts.listed.Names, name); !known || ts.channel.dialect.Locators {
 		return
 	}
-	var none S
-	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
-		if o := other.progress(); o.Listed() && o.request < p.request {
-			p.request, p.listed = o.request, o.listed
+	for other := range ts.subs.first[name].siblings() {
+		if other.isListed() && other.request < s.request {
+			s.request, s.listed = other.request, other.listed
 		}
 	}
 }
 
 // wasUnsubscribedLike reports whether requests that the server may not have read when it sent the last response
 // unsubscribed from a locator of a name that is like this.
-func (q *Requests[S]) wasUnsubscribedLike(name string, like func(*unsubscription) bool) bool {
-	for i := range q.unsubscribed[name] {
-		if l := &q.unsubscribed[name][i]; l.request > q.read && like(l) {
+func (ts *typeState) wasUnsubscribedLike(name string, like func(*unsubscription) bool) bool {
+	for i := range ts.unsubscribed[name] {
+		if l := &ts.unsubscribed[name][i]; l.request > ts.read && like(l) {
 			return true
 		}
 	}
-	return q.unsubscriptions == MaxUnsubscribed
+	return ts.unsubscriptions == maxUnsubscribed
 }
 
 // wasUnsubscribed reports the same of the locator of a subscription.
-func (q *Requests[S]) wasUnsubscribed(s S) bool {
-	l := s.Locator()
-	return q.wasUnsubscribedLike(l.Name, func(u *unsubscription) bool {
-		return !q.Dialect.Locators || l.Constraints.Equal(u.constraints)
+func (ts *typeState) wasUnsubscribed(s *subscription) bool {
+	return ts.wasUnsubscribedLike(s.resource.key.name, func(u *unsubscription) bool {
+		return !ts.channel.dialect.Locators || s.resource.constraints.Equal(u.constraints)
 	})
 }
 
 // forgetUnsubscribed forgets the unsubscriptions of requests that the server has read: a delta server is known
 // to have read some, and in SotW old requests count as read.
-func (q *Requests[S]) forgetUnsubscribed() {
+func (ts *typeState) forgetUnsubscribed() {
 	read := func(l unsubscription) bool {
-		return l.request <= q.read || !q.Dialect.Incremental && l.responses+maxCrossings <= q.responses
+		return l.request <= ts.read || !ts.channel.dialect.Incremental && l.responses+maxCrossings <= ts.responses
 	}
-	q.unsubscriptions = 0
-	for name, list := range q.unsubscribed {
+	ts.unsubscriptions = 0
+	for name, list := range ts.unsubscribed {
 		if list = slices.DeleteFunc(list, read); len(list) == 0 {
-			delete(q.unsubscribed, name)
+			delete(ts.unsubscribed, name)
 			continue
 		}
-		q.unsubscribed[name] = list
-		q.unsubscriptions += len(list)
+		ts.unsubscribed[name] = list
+		ts.unsubscriptions += len(list)
 	}
 }
 
 // crossed notes that a response came, before its reply is added.
-func (q *Requests[S]) crossed(number uint64) {
-	if len(q.unsubscribed) > 0 && (!q.fullState || q.Dialect.Locators) {
-		q.repeatPreviousList = true
-		for s := range q.subs.All() {
-			p := s.progress()
-			if p.Seen != number && p.repeats < MaxRepeats && q.wasUnsubscribed(s) && q.Step(s, Crossed) == Ask {
-				p.repeats++
+func (ts *typeState) crossed(number uint64) {
+	if len(ts.unsubscribed) > 0 && (!ts.typ.FullStateInSotW || ts.channel.dialect.Locators) {
+		ts.repeatPreviousList = true
+		for s := range ts.subs.all() {
+			if s.seen != number && s.repeats < maxRepeats && ts.wasUnsubscribed(s) && s.step(ads.Crossed) == ads.Ask {
+				s.repeats++
 			}
 		}
 	}
-	q.forgetUnsubscribed()
+	ts.forgetUnsubscribed()
 }
 
-// SaysAbsent reports whether the server has said that it does not have a resource, by a full state
-// without it that answers the request for it. The first response after several requests is taken for
-// the answer to the first of them:
-//
-//	client asks for a
-//	client asks for a and b
-//	server sends a           answers the first request
-//	server sends a           says that there is no b
-func (q *Requests[S]) SaysAbsent(s S) bool {
-	return q.FullState() && s.progress().older < q.responses
-}
-
-// Expire notes that the server did not send the resource of a subscription in time. It has read the request by now.
-func (q *Requests[S]) Expire(s S) Effect {
-	p := s.progress()
-	p.older, q.read = min(p.older, q.responses), max(q.read, p.request)
-	return q.Step(s, TimedOut)
-}
-
-// Omit notes that a full state does not have the resource of a subscription that requests list. The
+// omit notes that a full state does not have the resource of a subscription that requests list. The
 // server may not have read yet that it was asked for again, or at all, if it has sent the resource for another
 // subscription. Then the reply lists it, and the resource timer starts again.
-func (q *Requests[S]) Omit(s S) Effect {
-	if q.HasRead(s) || q.responses > s.progress().listed+maxCrossings {
-		return q.Step(s, Omitted)
+func (ts *typeState) omit(s *subscription) ads.Effect {
+	if ts.hasRead(s) || ts.responses > s.listed+maxCrossings {
+		return s.step(ads.Omitted)
 	}
-	return q.Step(s, OmittedEarlier)
+	return s.step(ads.OmittedEarlier)
 }
 
 // leaveOutToReask reports whether a subscription has to be omitted from a request, so that the next one
 // asks for it again. A delta server "must still provide" what it is asked for again, a SotW
 // server keeps silent (Envoy, xDS protocol, "How the client specifies what resources to
 // return").
-func (q *Requests[S]) leaveOutToReask(s S) bool {
-	if q.Step(s, LeftOut) == Ignore {
+func (ts *typeState) leaveOutToReask(s *subscription) bool {
+	if s.step(ads.LeftOut) == ads.Ignore {
 		return false
 	}
-	p := s.progress()
-	if !q.wasUnsubscribed(s) {
-		p.before = p.request
+	if !ts.wasUnsubscribed(s) {
+		s.before = s.request
 	}
-	p.request = 0
+	s.request = 0
 	return true
 }
 
 // unlist notes that a reply repeats the last list, without newer subscriptions.
-func (q *Requests[S]) unlist() {
-	for s := range q.touched {
-		if !s.progress().Listed() {
-			q.Step(s, NotListed)
+func (ts *typeState) unlist() {
+	for s := range ts.touched {
+		if !s.isListed() {
+			s.step(ads.NotListed)
 		}
 	}
 }
@@ -221,98 +199,92 @@ func (q *Requests[S]) unlist() {
 //	client moves from a{env=prod} to a{env=test}  server reads nothing, and sends "there is no a"
 //	client ignores that for a{env=test}           server reads the requests, and sends a{env=test}
 
-// IgnoresDenial reports whether a denial, in the response of the given number, does not count for
+// ignoresDenial reports whether a denial, in the response of the given number, does not count for
 // a subscription at a server that is asked for locators. scoped says that it names constraints.
-func (q *Requests[S]) IgnoresDenial(s S, number uint64, scoped bool) bool {
-	p := s.progress()
-	older := !scoped && q.knew(s, func(dynparam.Constraints) bool { return true })
+func (ts *typeState) ignoresDenial(s *subscription, number uint64, scoped bool) bool {
+	older := !scoped && ts.knew(s, func(dynparam.Constraints) bool { return true })
 	switch {
-	case p.ignoredDenialIn == number:
+	case s.ignoredDenialIn == number:
 		return true // it said so before
-	case p.ignoredDenialIn != 0 || !older:
+	case s.ignoredDenialIn != 0 || !older:
 		return false
-	case q.Step(s, DeniedForAnother) == Ask:
-		p.ignoredDenialIn = number
+	case s.step(ads.DeniedForAnother) == ads.Ask:
+		s.ignoredDenialIn = number
 	}
 	return true
 }
 
-// HasRead reports whether the server is known to have read the request for a subscription.
-func (q *Requests[S]) HasRead(s S) bool {
-	p := s.progress()
-	return p.request > 0 && p.request <= q.read
+// hasRead reports whether the server is known to have read the request for a subscription.
+func (ts *typeState) hasRead(s *subscription) bool {
+	return s.request > 0 && s.request <= ts.read
 }
 
 // mayBeUnread reports, for a new stream, whether a SotW server may have sent the resource of a subscription for another
 // one, and not have read the request for this one, for which it may prefer another variant.
-func (q *Requests[S]) mayBeUnread(p *Progress) bool {
-	return q.Dialect.Locators && !q.Dialect.Incremental && p.State == Received && !p.read
+func (ts *typeState) mayBeUnread(s *subscription) bool {
+	return ts.channel.dialect.Locators && !ts.channel.dialect.Incremental && s.State == ads.Received && !s.read
 }
 
 // knew reports whether the server may have known of a subscription to the name with other constraints, that are like this, when
 // it had not read the request for this one.
-func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
-	p, name := s.progress(), s.Locator().Name
-	if q.HasRead(s) {
+func (ts *typeState) knew(s *subscription, like func(dynparam.Constraints) bool) bool {
+	if ts.hasRead(s) {
 		return false
 	}
-	own := s.Locator().Constraints
-	if q.wasUnsubscribedLike(name, func(l *unsubscription) bool {
+	name, own := s.resource.key.name, s.resource.constraints
+	if ts.wasUnsubscribedLike(name, func(l *unsubscription) bool {
 		return !l.constraints.Equal(own) && like(l.constraints)
 	}) {
 		return true
 	}
-	var none S
-	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
-		if o := other.progress(); o.request > 0 && (p.request == 0 || o.request < p.request) && like(other.Locator().Constraints) {
+	for other := range ts.subs.first[name].siblings() {
+		if other.request > 0 && (s.request == 0 || other.request < s.request) && like(other.resource.constraints) {
 			return true
 		}
 	}
 	return false
 }
 
-// GaveUpAny reports whether the server may not know yet that some subscription has ended.
-func (q *Requests[S]) GaveUpAny() bool { return q.unsubscriptions > 0 }
+// gaveUpAny reports whether the server may not know yet that some subscription has ended.
+func (ts *typeState) gaveUpAny() bool { return ts.unsubscriptions > 0 }
 
-// GaveUp reports whether the server may not know yet that a subscription to a name has ended that a resource with
+// gaveUp reports whether the server may not know yet that a subscription to a name has ended that a resource with
 // these parameters is for.
-func (q *Requests[S]) GaveUp(name string, parameters dynparam.Parameters) bool {
-	return q.wasUnsubscribedLike(name, func(l *unsubscription) bool { return l.constraints.Match(parameters) })
+func (ts *typeState) gaveUp(name string, parameters dynparam.Parameters) bool {
+	return ts.wasUnsubscribedLike(name, func(l *unsubscription) bool { return l.constraints.Match(parameters) })
 }
 
-// MayBeForAnother reports whether a resource with these parameters may be in a response for another subscription to
+// mayBeForAnother reports whether a resource with these parameters may be in a response for another subscription to
 // the name, or for one that the server may not know to have ended.
-func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool {
-	own := s.Locator()
-	if q.wasUnsubscribedLike(own.Name, func(l *unsubscription) bool {
-		return !l.constraints.Equal(own.Constraints) && l.constraints.Match(parameters)
+func (ts *typeState) mayBeForAnother(s *subscription, parameters dynparam.Parameters) bool {
+	name, own := s.resource.key.name, s.resource.constraints
+	if ts.wasUnsubscribedLike(name, func(l *unsubscription) bool {
+		return !l.constraints.Equal(own) && l.constraints.Match(parameters)
 	}) {
 		return true
 	}
-	var none S
-	for other := q.subs.First(own.Name); other != none; other = q.subs.Sibling(other) {
-		if other != s && other.Locator().Constraints.Match(parameters) {
+	for other := range ts.subs.first[name].siblings() {
+		if other != s && other.resource.constraints.Match(parameters) {
 			return true
 		}
 	}
 	return false
 }
 
-// NoteRead notes that the server has sent the resource of a subscription, with these parameters. Unless the resource
+// noteRead notes that the server has sent the resource of a subscription, with these parameters. Unless the resource
 // can be for another subscription, or an earlier one, or is in a collection, the server has read the request, and all requests
 // before it.
-func (q *Requests[S]) NoteRead(s S, parameters dynparam.Parameters, collected bool) {
-	p := s.progress()
-	p.repeats, p.ignoredDenialIn = 0, 0
-	if !q.Dialect.Locators && q.Dialect.Incremental || collected {
+func (ts *typeState) noteRead(s *subscription, parameters dynparam.Parameters, collected bool) {
+	s.repeats, s.ignoredDenialIn = 0, 0
+	if !ts.channel.dialect.Locators && ts.channel.dialect.Incremental || collected {
 		return
 	}
-	if q.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
+	if ts.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
 		return
 	}
-	if q.wasUnsubscribed(s) {
-		q.read = max(q.read, p.before)
+	if ts.wasUnsubscribed(s) {
+		ts.read = max(ts.read, s.before)
 	} else {
-		q.read = max(q.read, p.request)
+		ts.read = max(ts.read, s.request)
 	}
 }
