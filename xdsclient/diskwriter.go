@@ -82,7 +82,7 @@ type nameSet map[uint64]struct{}
 
 // view is the content that a file is to have.
 type view struct {
-	entries []diskcache.Entry
+	records []diskcache.Record
 	names   nameSet
 	// unanswered says that a watch has had no answer yet, and current that a resource is current.
 	unanswered, current bool
@@ -261,11 +261,11 @@ func (k *diskWriter) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 	records, _, _ := k.file.Load(now) // a file that cannot be read is replaced
 	for _, r := range records {
 		if _, refused := refusals[r.Key]; !refused {
-			k.add(v, diskcache.Entry{Record: r})
+			k.add(v, r)
 		}
 	}
 	for key := range refusals {
-		k.add(v, diskcache.Entry{Record: diskcache.Record{Key: key, Time: now, Refused: true}})
+		k.add(v, diskcache.Record{Key: key, Time: now, Refused: true})
 	}
 	k.dropLoneRefusals(v)
 	return v
@@ -282,8 +282,8 @@ func (k *diskWriter) include(v *view, r *resource, now time.Time) {
 	v.current = v.current || e.Time.Equal(now)
 }
 
-func (k *diskWriter) add(v *view, e diskcache.Entry) {
-	v.entries = append(v.entries, e)
+func (k *diskWriter) add(v *view, e diskcache.Record) {
+	v.records = append(v.records, e)
 	if !e.Refused {
 		v.names[k.hash(&e.Key)] = struct{}{}
 	}
@@ -291,12 +291,12 @@ func (k *diskWriter) add(v *view, e diskcache.Entry) {
 
 // keepLatest leaves one version of each resource that targets have in versions of their own.
 func (v *view) keepLatest() {
-	latest := make(map[diskcache.Key]time.Time, len(v.entries))
-	for i := range v.entries {
-		e := &v.entries[i]
+	latest := make(map[diskcache.Key]time.Time, len(v.records))
+	for i := range v.records {
+		e := &v.records[i]
 		latest[e.Key] = later(latest[e.Key], e.Time)
 	}
-	v.entries = slices.DeleteFunc(v.entries, func(e diskcache.Entry) bool {
+	v.records = slices.DeleteFunc(v.records, func(e diskcache.Record) bool {
 		at, left := latest[e.Key]
 		if !left || e.Time.Before(at) {
 			return true
@@ -308,7 +308,7 @@ func (v *view) keepLatest() {
 
 // dropLoneRefusals leaves resources out that are refused, unless another variant might be taken for them.
 func (k *diskWriter) dropLoneRefusals(v *view) {
-	v.entries = slices.DeleteFunc(v.entries, func(e diskcache.Entry) bool {
+	v.records = slices.DeleteFunc(v.records, func(e diskcache.Record) bool {
 		_, variants := v.names[k.hash(&e.Key)]
 		return e.Refused && !variants
 	})
@@ -316,7 +316,7 @@ func (k *diskWriter) dropLoneRefusals(v *view) {
 
 // entryOf returns the record of a resource that is written, or that the resource is refused. kept is false if there is
 // neither. A resource that was last sent under a TTL or must not be cached is not kept, and neither is an older version.
-func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Entry, kept bool) {
+func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Record, kept bool) {
 	e.Key, e.Server, e.Time = storedKey(r), r.authority.active().server.URI, r.taken.time()
 	switch {
 	case r.err != nil && r.err.refusal():
@@ -391,7 +391,7 @@ func (k *diskWriter) takeView() (v *view, refusals map[diskcache.Key]struct{}) {
 	}
 	asCurrent := !k.unwritten && !v.current
 	k.unwritten, k.due, k.stale = false, time.Time{}, now.Add(k.refresh())
-	if len(refusals) == 0 && (len(v.entries) == 0 || asCurrent) { // the file has more, or is as current
+	if len(refusals) == 0 && (len(v.records) == 0 || asCurrent) { // the file has more, or is as current
 		return nil, nil
 	}
 	maps.Copy(k.onDisk, v.names)
@@ -416,7 +416,7 @@ func (k *diskWriter) write() {
 	}
 	v.keepLatest()
 	if err == nil {
-		omitted, err = k.file.Write(v.entries, len(refusals) > 0, began)
+		omitted, err = k.file.Write(v.records, len(refusals) > 0, began)
 	}
 	c.mu.Lock()
 	defer c.unlock()

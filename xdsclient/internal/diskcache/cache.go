@@ -163,7 +163,7 @@ func (c *Cache) MakeDir() error { return os.MkdirAll(c.dir, 0o700) }
 
 // Write replaces the file. refused says that something was refused that the file may have. omitted is how many records
 // did not fit. If the error is ErrRemoved, the file is empty: what is refused must not be found, whatever else is lost with it.
-func (c *Cache) Write(entries []Entry, refused bool, now time.Time) (omitted int, err error) {
+func (c *Cache) Write(records []Record, refused bool, now time.Time) (omitted int, err error) {
 	if err := c.checkDir(); err != nil {
 		return 0, err
 	}
@@ -171,7 +171,7 @@ func (c *Cache) Write(entries []Entry, refused bool, now time.Time) (omitted int
 		c.pruned = true
 		c.prune(now)
 	}
-	if omitted, err = c.replace(entries, now); err == nil {
+	if omitted, err = c.replace(records, now); err == nil {
 		return omitted, c.syncDir(c.dir)
 	}
 	if refused && c.empty() == nil {
@@ -191,14 +191,14 @@ func (c *Cache) empty() error {
 
 // replace puts a new file in the place of the old one, or leaves that as it is. It returns how many records do
 // not fit.
-func (c *Cache) replace(entries []Entry, now time.Time) (omitted int, err error) {
-	since, secured := c.securedBy(entries, now)
+func (c *Cache) replace(records []Record, now time.Time) (omitted int, err error) {
+	since, secured := c.securedBy(records, now)
 	h := &cachepb.Header{Program: c.program}
 	if !since.IsZero() {
 		h.SecuredSince = since.UnixNano()
 	}
 	err = c.put(c.Path(), func(file *os.File) (err error) {
-		omitted, err = encode(file, h, entries)
+		omitted, err = encode(file, h, records)
 		return err
 	}, func() error { return c.markSecured(since) })
 	if err != nil {

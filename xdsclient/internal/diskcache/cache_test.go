@@ -27,20 +27,12 @@ func resource(name string, at time.Time) Record {
 	return Record{Key: Key{TypeURL: "type", Name: name}, Server: "server", Time: at, Resource: []byte("resource " + name)}
 }
 
-func entries(records []Record) []Entry {
-	list := make([]Entry, len(records))
-	for i, r := range records {
-		list[i].Record = r
-	}
-	return list
-}
-
 // write writes records, on behalf of a process of its own.
 func write(t *testing.T, dir string, at time.Time, records ...Record) {
 	t.Helper()
 	c := New(dir, fingerprint, time.Hour)
 	c.Load(at)
-	if omitted, err := c.Write(entries(records), false, at); err != nil || omitted != 0 {
+	if omitted, err := c.Write(records, false, at); err != nil || omitted != 0 {
 		t.Fatalf("got %d records left out, %v", omitted, err)
 	}
 }
@@ -68,7 +60,7 @@ func TestFormat(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
 	r := Record{Key: Key{TypeURL: "t", Name: "n"}, Time: time.Unix(0, 5)}
-	if _, err := encode(&got, &cachepb.Header{Program: "p"}, entries([]Record{r})); err != nil {
+	if _, err := encode(&got, &cachepb.Header{Program: "p"}, []Record{r}); err != nil {
 		t.Fatal(err)
 	}
 	xdstest.Equal(t, "the file", string(sealed("\x03\x0a\x01p\x08\x0a\x01t\x12\x01n\x38\x05")), got.String())
@@ -86,7 +78,7 @@ func TestDirectoryIsSynchronized(t *testing.T) {
 		return broken
 	}
 	for _, name := range []string{"a", "b"} {
-		if _, err := c.Write(entries([]Record{resource(name, now)}), false, now); !errors.Is(err, broken) {
+		if _, err := c.Write([]Record{resource(name, now)}, false, now); !errors.Is(err, broken) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -151,12 +143,12 @@ func sealed(body string) []byte {
 // written and read again.
 func FuzzParse(f *testing.F) {
 	var whole bytes.Buffer
-	if _, err := encode(&whole, &cachepb.Header{Program: fingerprint}, entries([]Record{
+	if _, err := encode(&whole, &cachepb.Header{Program: fingerprint}, []Record{
 		resource("a", now), resource("n", now), {Key: Key{TypeURL: "type", Name: "n"}, Time: now, Refused: true}, {
 			Key:    Key{TypeURL: "t", Name: "n", Constraints: "\xff\x00", Member: "m", Parameters: "\xfe"},
 			Server: "s", Time: now, Enveloped: true, Secured: true, Resource: []byte{1, 2, 3},
 		},
-	})); err != nil {
+	}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(whole.Bytes()[len(Magic) : whole.Len()-sha256.Size])
@@ -167,13 +159,9 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		var b bytes.Buffer
-		list := entries(records)
-		omitted, err := encode(&b, h, list)
+		omitted, err := encode(&b, h, records) // brings them into the order of writing
 		if err != nil || omitted > 0 {
 			t.Fatalf("%d records left out, %v", omitted, err)
-		}
-		for i := range list { // in the order in which they were written
-			records[i] = list[i].Record
 		}
 		_, read, err := decode(b.Bytes())
 		if diff := cmp.Diff(records, read); err != nil || diff != "" {
@@ -186,10 +174,10 @@ func FuzzParse(f *testing.F) {
 func TestWritingIsAStream(t *testing.T) {
 	const n, size = 400, 100 << 10
 	payload := bytes.Repeat([]byte("x"), size)
-	var list []Entry
+	var list []Record
 	for i := range n {
-		list = append(list, Entry{
-			Record: Record{Key: Key{TypeURL: "type", Name: fmt.Sprint(i)}, Server: "server", Time: now},
+		list = append(list, Record{
+			Key: Key{TypeURL: "type", Name: fmt.Sprint(i)}, Server: "server", Time: now,
 			Encode: func(b []byte) []byte { return append(b, payload...) },
 		})
 	}

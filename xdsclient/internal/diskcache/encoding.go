@@ -20,18 +20,10 @@ import (
 // Magic is the first line of a file. The number is that of the format.
 const Magic = "dynxds resource cache 2\n"
 
-// Entry is a record to be written.
-type Entry struct {
-	Record
-	// Encode returns Record.Resource, which is then not set. It may use the memory that it is given. The
-	// resources are needed one after the other, and not kept.
-	Encode func(b []byte) []byte
-}
-
 // encode writes a file with the records, the newest ones first, as far as they fit. One record at a time is in
 // memory.
-func encode(file io.Writer, h *cachepb.Header, entries []Entry) (omitted int, err error) {
-	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(b.Time.UnixNano(), a.Time.UnixNano()) })
+func encode(file io.Writer, h *cachepb.Header, records []Record) (omitted int, err error) {
+	slices.SortStableFunc(records, func(a, b Record) int { return cmp.Compare(b.Time.UnixNano(), a.Time.UnixNano()) })
 	sum := sha256.New()
 	to := bufio.NewWriterSize(io.MultiWriter(file, sum), 64<<10)
 	to.WriteString(Magic)                       // the error is that of Flush
@@ -48,19 +40,19 @@ func encode(file io.Writer, h *cachepb.Header, entries []Entry) (omitted int, er
 		return err
 	}
 	err = write(h)
-	for i := 0; i < len(entries) && kept < MaxRecords && err == nil; i++ {
-		e := &entries[i]
-		resource = append(resource[:0], e.Resource...)
-		if e.Encode != nil {
-			resource = e.Encode(resource[:0])
+	for i := 0; i < len(records) && kept < MaxRecords && err == nil; i++ {
+		r := &records[i]
+		resource = append(resource[:0], r.Resource...)
+		if r.Encode != nil {
+			resource = r.Encode(resource[:0])
 		}
-		err = write(e.message(resource))
+		err = write(r.message(resource))
 	}
 	if err := errors.Join(err, to.Flush()); err != nil {
 		return 0, err
 	}
 	_, err = file.Write(sum.Sum(nil))
-	return len(entries) - kept, err
+	return len(records) - kept, err
 }
 
 // decode reads a file.

@@ -32,7 +32,7 @@ func TestFullDisk(t *testing.T) {
 			fmt.Println("no limit: ", err)
 			return
 		}
-		_, added := c.Write(entries([]Record{resource("b", now)}), false, now)
+		_, added := c.Write([]Record{resource("b", now)}, false, now)
 		left, _, _ := c.Load(now)
 		_, refused := c.Write(nil, true, now)
 		gone, _, _ := c.Load(now)

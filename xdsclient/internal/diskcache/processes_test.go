@@ -19,7 +19,7 @@ func TestProcesses(t *testing.T) {
 		c := New(dir, fingerprint, time.Hour)
 		name := fmt.Sprint(os.Getpid())
 		for range writes {
-			if _, err := c.Write(entries([]Record{resource(name, now), resource(name+"-too", now)}), false, time.Now()); err != nil {
+			if _, err := c.Write([]Record{resource(name, now), resource(name+"-too", now)}, false, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -33,6 +33,9 @@ type Record struct {
 	// Resource is an envoy.service.discovery.v3.Resource, serialized. It is empty for a collection
 	// as a whole, which may have no members.
 	Resource []byte
+	// Encode, of a record that is to be written, returns Resource, which is then not set. It may use the memory that it is given. The
+	// resources are needed one after the other, and not kept.
+	Encode func(b []byte) []byte
 }
 
 // message is the record as a file has it, with its resource.

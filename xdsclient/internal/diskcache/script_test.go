@@ -144,7 +144,7 @@ func (s *script) write(words []string, refused bool) string {
 			list = append(list, s.resource(word))
 		}
 	}
-	omitted, err := s.c.Write(entries(list), refused, s.now)
+	omitted, err := s.c.Write(list, refused, s.now)
 	if err != nil {
 		return s.said(err, "")
 	}

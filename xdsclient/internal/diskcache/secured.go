@@ -61,17 +61,17 @@ func (c *Cache) markSecured(since time.Time) error {
 
 // securedBy returns the time for the header of a new file: now if a resource asks for security that was not known
 // to, and otherwise what the second file says; and the hashes of the keys of resources that ask for security.
-func (c *Cache) securedBy(entries []Entry, now time.Time) (since time.Time, secured map[uint64]struct{}) {
+func (c *Cache) securedBy(records []Record, now time.Time) (since time.Time, secured map[uint64]struct{}) {
 	since, err := c.markedSince()
 	if err != nil {
 		since = now
 	}
 	secured = make(map[uint64]struct{})
-	for i := range entries {
-		if !entries[i].Secured {
+	for i := range records {
+		if !records[i].Secured {
 			continue
 		}
-		hash := maphash.Comparable(seed, entries[i].Key)
+		hash := maphash.Comparable(seed, records[i].Key)
 		secured[hash] = struct{}{}
 		if _, known := c.secured[hash]; !known && since.Before(now) {
 			since = now
