@@ -66,9 +66,6 @@ func (s *scope) due() (list []*watch) {
 	}
 	for _, x := range s.watches {
 		if x.leg == nil || !x.leg.constraints.Equal(s.wanted(x.typ)) {
-			if list == nil {
-				list = make([]*watch, 0, len(s.watches))
-			}
 			list = append(list, x)
 		}
 	}

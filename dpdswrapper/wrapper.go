@@ -15,38 +15,24 @@ import (
 // wrapper attaches constraints to watches, see ForTarget. It is safe for concurrent use. It
 // need not be closed: it ends with the client below and its watches.
 type wrapper struct {
-	below      xdsclient.LocatorClient
-	attach     func(target string, recorder estats.MetricsRecorder) (detach func()) // xdsclient.XDSClient.Attach
-	configured dynparam.ByType                                                      // by the bootstrap
-	dpds       map[string]string                                                    // names of the DPDS resources by authority
+	below  xdsclient.LocatorClient
+	attach func(target string, recorder estats.MetricsRecorder) (detach func()) // xdsclient.XDSClient.Attach
 
 	mu     sync.Mutex        // guards what follows and everything that is reached from it
-	own    dynparam.ByType   // configured, merged with those set at run time
+	own    dynparam.ByType   // those of the bootstrap, merged with those set at run time
 	warned bool              // whether some were set at run time, and servers checked for them
 	scopes map[string]*scope // by DPDS resource, "" for none
 }
 
 // newWrapper returns a wrapper that is not shared; see acquireWrapper.
 func newWrapper(below xdsclient.LocatorClient) *wrapper {
-	configured := below.Bootstrap().Constraints
-	w := &wrapper{
-		below:      below,
-		configured: configured,
-		dpds:       make(map[string]string),
-		own:        configured,
-		scopes:     make(map[string]*scope),
+	cfg := below.Bootstrap()
+	warnOfTypes(cfg)
+	warnOfServers(cfg)
+	if !cfg.Constraints.Equal(dynparam.ByType{}) {
+		warnOfOwn(cfg, "dynamic_parameter_constraints and node_metadata_constraints")
 	}
-	for name, a := range below.Bootstrap().Authorities {
-		if a.DynamicParameterConstraintsResource != "" {
-			w.dpds[name] = a.DynamicParameterConstraintsResource
-		}
-	}
-	warnOfTypes(below.Bootstrap())
-	warnOfServers(below.Bootstrap())
-	if !configured.Equal(dynparam.ByType{}) {
-		warnOfOwn(below.Bootstrap(), "dynamic_parameter_constraints and node_metadata_constraints")
-	}
-	return w
+	return &wrapper{below: below, own: cfg.Constraints, scopes: make(map[string]*scope)}
 }
 
 // add starts a watch.
@@ -64,7 +50,7 @@ func (w *wrapper) setConstraints(constraints dynparam.ByType) {
 	w.mu.Lock()
 	first := !w.warned && !constraints.Equal(dynparam.ByType{})
 	w.warned = w.warned || first
-	w.own = w.configured.Merge(constraints)
+	w.own = w.below.Bootstrap().Constraints.Merge(constraints)
 	var due []*watch
 	for _, resource := range slices.Sorted(maps.Keys(w.scopes)) {
 		due = append(due, w.scopes[resource].due()...)
@@ -91,9 +77,9 @@ func (w *wrapper) start(due []*watch) {
 // scopeOf returns the scope of a name, which it creates if needed. The caller holds mu.
 func (w *wrapper) scopeOf(name string) *scope {
 	resource := ""
-	if len(w.dpds) > 0 {
-		if n, err := xdsname.Parse(name); err == nil && n.NewStyle {
-			resource = w.dpds[n.Authority]
+	if n, err := xdsname.Parse(name); err == nil && n.NewStyle {
+		if a := w.below.Bootstrap().Authorities[n.Authority]; a != nil {
+			resource = a.DynamicParameterConstraintsResource
 		}
 	}
 	s := w.scopes[resource]
