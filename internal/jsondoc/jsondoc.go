@@ -200,18 +200,44 @@ type Object struct {
 // Object reads an object. The result has the known fields, and ignores any other. If known is
 // empty, all fields are known. Of what is no object, that is the only error.
 func (v Value) Object(known ...string) Object {
-	o := Object{Value: v, fields: make(map[string]Value)}
-	if v.Present() && !v.IsObject() {
-		v.Expected("an object")
-		o.from = nil
+	return v.object("key", known, func(name string) string { return faults.Join(v.path, name) })
+}
+
+// Entries walks an object whose keys are names that the user chose. An entry has the
+// path `parent["name"]`. A value that is not there has none.
+func (v Value) Entries() iter.Seq2[string, Value] {
+	o := v.object("name", nil, func(name string) string { return fmt.Sprintf("%s[%s]", v.path, faults.Quote(name)) })
+	return func(yield func(string, Value) bool) {
+		for _, name := range o.order {
+			if !yield(name, o.fields[name]) {
+				return
+			}
+		}
 	}
-	for name, raw := range v.members() {
-		field := v.field(raw, name)
+}
+
+// object reads an object whose members are at path, and whose keys errors call by a noun.
+func (v Value) object(noun string, known []string, path func(name string) string) Object {
+	o := Object{Value: v, fields: make(map[string]Value)}
+	if !v.IsObject() {
+		if v.Present() {
+			v.Expected("an object")
+			o.from = nil
+		}
+		return o
+	}
+	decoder := json.NewDecoder(bytes.NewReader(v.raw))
+	_, _ = decoder.Token() // the bracket; Parse has checked all of it
+	for decoder.More() {
+		key, _ := decoder.Token()
+		name := key.(string)
+		field := Value{path: path(name), from: v.from}
+		_ = decoder.Decode(&field.raw)
 		switch _, twice := o.fields[name]; {
 		case len(known) > 0 && !slices.Contains(known, name):
 			v.from.ignore(v.path, name, known)
 		case twice:
-			field.Fault("", "expected the key once, found it again")
+			field.Fault("", "expected the %s once, found it again", noun)
 		default:
 			o.fields[name] = field
 			o.order = append(o.order, name)
@@ -220,36 +246,12 @@ func (v Value) Object(known ...string) Object {
 	return o
 }
 
-// members returns the keys of an object with their values. Any other value has none.
-func (v Value) members() iter.Seq2[string, json.RawMessage] {
-	return func(yield func(string, json.RawMessage) bool) {
-		if !v.IsObject() {
-			return
-		}
-		decoder := json.NewDecoder(bytes.NewReader(v.raw))
-		_, _ = decoder.Token() // the bracket; Parse has checked all of it
-		for decoder.More() {
-			key, _ := decoder.Token()
-			var raw json.RawMessage
-			_ = decoder.Decode(&raw)
-			if !yield(key.(string), raw) {
-				return
-			}
-		}
-	}
-}
-
-// field returns a value inside v.
-func (v Value) field(raw json.RawMessage, name string) Value {
-	return Value{raw, faults.Join(v.path, name), v.from}
-}
-
 // Field returns the value of a field.
 func (o Object) Field(name string) Value {
 	if field, ok := o.fields[name]; ok {
 		return field
 	}
-	return o.field(nil, name)
+	return Value{path: faults.Join(o.path, name), from: o.from}
 }
 
 // Optional returns the value of a field that need not be there. A null counts as not there.
@@ -276,28 +278,6 @@ func (o Object) ProtoField(snake, camel string) Value {
 
 // Names returns the names of the fields that are there, in the order of the text.
 func (o Object) Names() []string { return slices.Clone(o.order) }
-
-// Entries walks an object whose keys are names that the user chose. An entry has the
-// path `parent["name"]`. A value that is not there has none.
-func (v Value) Entries() iter.Seq2[string, Value] {
-	return func(yield func(string, Value) bool) {
-		if v.Present() && !v.IsObject() {
-			v.Expected("an object")
-		}
-		seen := make(map[string]bool)
-		for name, raw := range v.members() {
-			entry := Value{raw, fmt.Sprintf("%s[%s]", v.path, faults.Quote(name)), v.from}
-			if seen[name] {
-				entry.Fault("", "expected the name once, found it again")
-				continue
-			}
-			seen[name] = true
-			if !yield(name, entry) {
-				return
-			}
-		}
-	}
-}
 
 // Items reads a list.
 func (v Value) Items() []Value {

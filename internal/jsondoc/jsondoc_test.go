@@ -155,9 +155,9 @@ func TestPathsAndTwins(t *testing.T) {
 		"a[0].b: expected the key once, found it again",
 		"a[0].b: seen, 1",
 		"a[1].b: seen, ",
+		`a[1].map["z"]: expected the name once, found it again`,
 		`a[1].map["x.y\n"]: seen`,
 		`a[1].map["z"]: seen`,
-		`a[1].map["z"]: expected the name once, found it again`,
 	}
 	if diff := cmp.Diff(want, faults); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
