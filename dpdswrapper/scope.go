@@ -18,8 +18,8 @@ type scope struct {
 	wrapper  *wrapper
 	answered bool     // so that watches have started; see the package documentation
 	watches  []*watch // none: the scope is closed
-	// current has the constraints of the types that are watched, as long as they are current.
-	current map[*xdsclient.ResourceType]dynparam.Constraints
+	// all are the client's own constraints, merged with those of the DPDS resource.
+	all dynparam.ByType
 
 	// Of the DPDS resource, if there is one:
 	resource    string // its name, or ""
@@ -29,9 +29,9 @@ type scope struct {
 
 func newScope(w *wrapper, resource string) *scope {
 	if resource == "" {
-		return &scope{wrapper: w, answered: true}
+		return &scope{wrapper: w, all: w.own, answered: true}
 	}
-	s := &scope{wrapper: w, resource: resource}
+	s := &scope{wrapper: w, all: w.own, resource: resource}
 	s.leave = w.below.WatchLocator(xdsresource.DynamicParameterConstraintsType, resource, dynparam.Constraints{}, s)
 	return s
 }
@@ -46,21 +46,11 @@ func (s *scope) add(x *watch) {
 }
 
 // wanted returns the current constraints of a type.
-func (s *scope) wanted(t *xdsclient.ResourceType) dynparam.Constraints {
-	c, ok := s.current[t]
-	if !ok {
-		c = s.wrapper.own.For(t.TypeURL).Merge(s.constraints.For(t.TypeURL))
-		if s.current == nil {
-			s.current = make(map[*xdsclient.ResourceType]dynparam.Constraints)
-		}
-		s.current[t] = c
-	}
-	return c
-}
+func (s *scope) wanted(t *xdsclient.ResourceType) dynparam.Constraints { return s.all.For(t.TypeURL) }
 
 // due returns the watches that have to start or to move, after a change of constraints.
 func (s *scope) due() (list []*watch) {
-	s.current = nil
+	s.all = s.wrapper.own.Merge(s.constraints)
 	if !s.answered {
 		return nil
 	}
@@ -122,9 +112,13 @@ func (s *scope) answer(constraints dynparam.ByType) (now []string) {
 	s.answered, s.constraints = true, constraints
 	due := s.due()
 	w.start(due)
-	if len(due) > 0 {
-		for t, c := range s.current {
-			now = append(now, t.Name+" "+c.String())
+	if len(due) == 0 {
+		return nil
+	}
+	told := make(map[*xdsclient.ResourceType]bool)
+	for _, x := range s.watches {
+		if !told[x.typ] {
+			told[x.typ], now = true, append(now, x.typ.Name+" "+s.wanted(x.typ).String())
 		}
 	}
 	return now
