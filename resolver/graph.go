@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -68,7 +67,6 @@ type snapshot struct {
 	accepted bool
 	clusters pmap.Map[*balancer.ClusterState] // of config
 	err      error
-	applied  time.Time // when it was given to the balancer
 }
 
 // newGraph begins to watch a Listener.

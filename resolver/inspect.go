@@ -2,12 +2,9 @@ package resolver
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/dynxds/dynxds/balancer"
-	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 )
 
@@ -19,7 +16,7 @@ func (x *xdsSource) Config() inspect.Config {
 	c.Client, c.Authority = x.bootstrap.Fingerprint(), x.opts.Authority
 	c.Secure, c.UsesXDS = secure(x.opts), x.usesXDS
 	if last := x.applied.Load(); last != nil {
-		c.Version, c.Published = last.version, last.applied
+		c.Version = last.version
 	}
 	return c
 }
@@ -35,8 +32,8 @@ func (x *xdsSource) ClusterNames() []string {
 
 // Cluster implements inspect.Source.
 func (x *xdsSource) Cluster(ctx context.Context, name string) (inspect.Cluster, bool) {
-	state, resources, ok := x.graph.inspectCluster(name)
-	if !ok {
+	state := x.graph.built(name)
+	if state == nil {
 		return inspect.Cluster{}, false
 	}
 	c, served := x.live.Cluster(ctx, name)
@@ -46,7 +43,6 @@ func (x *xdsSource) Cluster(ctx context.Context, name string) (inspect.Cluster, 
 			c.Error = "the load-balancing policy did not answer: " + err.Error()
 		}
 	}
-	c.Resources = resources
 	return c, true
 }
 
@@ -74,13 +70,7 @@ func (g *graph) inspect() inspect.Config {
 	defer g.mu.Unlock()
 	c := inspect.Config{
 		Clusters: len(g.routed()),
-		Listener: *g.lds.inspect(), Routes: g.rds.Load().inspect(), NextRoutes: g.nextRDS.inspect(),
-	}
-	if listener, ok := g.lds.value(); ok {
-		c.Inline = listener.RouteConfig != nil
-	}
-	if g.current != nil {
-		c.VirtualHost = g.current.virtualHost.Name
+		Listener: g.lds.name, Routes: nameOf(g.rds.Load()), NextRoutes: nameOf(g.nextRDS),
 	}
 	if g.err != nil {
 		c.Error = g.err.Error()
@@ -97,75 +87,20 @@ func (g *graph) inspect() inspect.Config {
 	return c
 }
 
-// inspectCluster returns the last state of a cluster, and the resources that lead to it.
-func (g *graph) inspectCluster(name string) (*balancer.ClusterState, []inspect.Resource, bool) {
+// nameOf returns the name of the resource of a watch, which may be nil.
+func nameOf[T any](w *watch[T]) string {
+	if w == nil {
+		return ""
+	}
+	return w.name
+}
+
+// built returns what RPCs to a cluster get, nil if none are routed to it.
+func (g *graph) built(name string) *balancer.ClusterState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c := g.clusters[name]
-	if c == nil || c.built == nil {
-		return nil, nil, false
+	if c := g.clusters[name]; c != nil {
+		return c.built
 	}
-	state, resources := c.built, c.inspect()
-	others := make(map[string]*cluster)
-	if state.Underlying != nil {
-		for _, other := range state.Underlying.Names {
-			others[other] = g.clusters[other]
-		}
-	}
-	if c.walk != nil {
-		for _, other := range c.walk.visited {
-			others[other.name] = other
-		}
-	}
-	delete(others, name)
-	for _, other := range slices.Sorted(maps.Keys(others)) {
-		if len(resources) >= inspect.MaxResources {
-			return state, resources[:inspect.MaxResources], true
-		}
-		resources = append(resources, others[other].inspect()...)
-	}
-	return state, resources, true
-}
-
-// inspect returns the resources of a cluster. The graph is locked.
-func (c *cluster) inspect() []inspect.Resource {
-	if c.isPlugin() {
-		return nil
-	}
-	all := []inspect.Resource{*c.cds.inspect()}
-	if eds := c.eds.Load(); eds != nil {
-		all = append(all, *eds.inspect())
-	}
-	if c.dns != nil {
-		for _, name := range slices.Sorted(maps.Keys(c.dns.names)) {
-			all = append(all, c.dns.names[name].inspect(name))
-		}
-	}
-	return all
-}
-
-// inspect describes the resource, nil for no watch. The graph is locked.
-func (w *watch[T]) inspect() *inspect.Resource {
-	if w == nil {
-		return nil
-	}
-	r := &inspect.Resource{Type: w.typ.Name, Name: w.name}
-	_, r.Known = w.value()
-	if w.lastErr != nil {
-		r.Error = w.lastErr.Error()
-	}
-	r.Ambient = strings.Join(w.ambient.Load().texts(), "; ")
-	return r
-}
-
-// inspect describes the answer of DNS. The graph is locked.
-func (n *dnsName) inspect(name string) inspect.Resource {
-	r := inspect.Resource{Type: "DNS name", Name: name}
-	switch {
-	case n.result.Addresses != nil:
-		r.Known = true
-	case n.result.Err != nil:
-		r.Error = faults.Shorten(n.result.Err.Error(), maxFaultText)
-	}
-	return r
+	return nil
 }

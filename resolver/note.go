@@ -47,26 +47,20 @@ const maxFaultText = 1 << 10
 // why newer versions of the resources are not in use.
 func (n *notes) String() string {
 	parts := []string{fmt.Sprintf("node id %q", n.graph.client.Bootstrap().Node.GetId())}
+	add := func(text string) {
+		if !slices.Contains(parts, text) {
+			parts = append(parts, text)
+		}
+	}
 	for _, a := range n.ambient() {
-		for _, text := range a.texts() {
-			if !slices.Contains(parts, text) {
-				parts = append(parts, text)
-			}
+		if a != nil && a.lost != nil {
+			add(fmt.Sprintf("management server %s is unreachable since %s: %v", a.lost.Server, a.since.UTC().Format(time.RFC3339), a.lost.Err))
+		}
+		if a != nil && a.fault != nil {
+			add(faults.Shorten(a.fault.Error(), maxFaultText))
 		}
 	}
 	return strings.Join(parts, "; ")
-}
-
-// texts describes the errors. a may be nil.
-func (a *ambient) texts() []string {
-	var texts []string
-	if a != nil && a.lost != nil {
-		texts = append(texts, fmt.Sprintf("management server %s is unreachable since %s: %v", a.lost.Server, a.since.UTC().Format(time.RFC3339), a.lost.Err))
-	}
-	if a != nil && a.fault != nil {
-		texts = append(texts, faults.Shorten(a.fault.Error(), maxFaultText))
-	}
-	return texts
 }
 
 // ambient returns the errors of each resource, nil for one without.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/resolver/internal/lookup"
@@ -76,7 +75,7 @@ func (s *script) run(words []string) string {
 	case words[0] == "resolve", words[0] == "refresh":
 		return s.resolveAgain(words[1], words[0] == "resolve")
 	case words[0] == "inspect":
-		return strings.ReplaceAll(s.inspect(words[1:]), s.domain, "")
+		return strings.ReplaceAll(s.inspect(), s.domain, "")
 	}
 	before := s.watchers()
 	name, args := "", words[1:]
@@ -116,43 +115,12 @@ func (s *script) run(words []string) string {
 	return strings.ReplaceAll(strings.Join(parts, "  "), s.domain, "")
 }
 
-// inspect returns what diagnostics get of the graph, or of one cluster.
-func (s *script) inspect(cluster []string) string {
+// inspect returns what diagnostics get of the graph.
+func (s *script) inspect() string {
 	s.t.Helper()
 	s.graph.snapshot(false)
-	text := func(r inspect.Resource) string {
-		what := ": asked"
-		switch {
-		case r.Error != "":
-			what = "!" + r.Error
-		case r.Known:
-			what = ""
-		}
-		if r.Ambient != "" {
-			what += "~" + r.Ambient
-		}
-		return r.Type + " " + r.Name + what
-	}
-	var parts []string
-	if len(cluster) > 0 {
-		_, resources, ok := s.graph.inspectCluster(cluster[0])
-		if !ok {
-			return "no cluster"
-		}
-		for _, r := range resources {
-			parts = append(parts, text(r))
-		}
-		return strings.Join(parts, ", ")
-	}
 	c := s.graph.inspect()
-	for what, r := range map[string]*inspect.Resource{"": &c.Listener, "by ": c.Routes, "next ": c.NextRoutes} {
-		if r != nil {
-			parts = append(parts, what+text(*r))
-		}
-	}
-	slices.Sort(parts)
-	return fmt.Sprintf("%s, inline %t, virtual host %q, %d clusters, waits for %d %v, error %q",
-		strings.Join(parts, ", "), c.Inline, c.VirtualHost, c.Clusters, c.Waits, c.WaitsFor, c.Error)
+	return fmt.Sprintf("Listener %q, routes %q, next %q, %d clusters, waits for %d %v, error %q", c.Listener, c.Routes, c.NextRoutes, c.Clusters, c.Waits, c.WaitsFor, c.Error)
 }
 
 // watchers returns what watches each resource, and each name of DNS.

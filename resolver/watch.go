@@ -35,9 +35,6 @@ func (w *watch[T]) stop() {
 	w.stopped = true
 }
 
-// value returns the resource, if there is one.
-func (w *watch[T]) value() (T, bool) { return w.last, w.answered && w.lastErr == nil }
-
 // ResourceChanged implements xdsclient.Watcher.
 func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 	defer done()

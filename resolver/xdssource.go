@@ -4,7 +4,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
@@ -114,7 +113,6 @@ func (x *xdsSource) publish() {
 // apply gives a snapshot to the balancer and to the interceptors. An RPC that sees it in one
 // of them first waits for the other, by the version.
 func (x *xdsSource) apply(s *snapshot) {
-	s.applied = time.Now()
 	x.applied.Store(s)
 	cc := x.channel.ClientConn()
 	state := &balancer.State{

@@ -68,11 +68,9 @@ const (
 
 // Config is what the resolver of a channel follows.
 type Config struct {
-	// Version is that of the last snapshot that the balancer was given, at the time Published.
-	// Snapshots are numbered over the whole process. It is 0 before the first, as long as DNS
-	// configures the channel for example.
-	Version   uint64    `json:"version"`
-	Published time.Time `json:"published,omitzero"`
+	// Version is that of the last snapshot that the balancer was given. Snapshots are numbered
+	// over the whole process. It is 0 before the first, as long as DNS configures the channel for example.
+	Version uint64 `json:"version"`
 	// Client identifies the xDS client that the channel uses: it is the fingerprint of the
 	// bootstrap (xdsclient.Dump.BootstrapFingerprint).
 	Client string `json:"client"`
@@ -82,16 +80,13 @@ type Config struct {
 	Secure    bool   `json:"secure,omitempty"`
 	// UsesXDS says that they leave the security of connections to the control plane (gRFC A29).
 	UsesXDS bool `json:"uses_xds,omitempty"`
-	// Listener is the resource that the target names. Routes is the RouteConfiguration it
-	// leads to; nil while that is not known, or if it is in the Listener, whose Inline is set.
-	Listener Resource  `json:"listener"`
-	Routes   *Resource `json:"routes,omitempty"`
+	// Listener is the name of the resource that the target names. Routes is that of the
+	// RouteConfiguration it leads to; empty while that is not known, or if it is in the Listener.
+	Listener string `json:"listener"`
+	Routes   string `json:"routes,omitempty"`
 	// NextRoutes is the RouteConfiguration that a newer Listener names, while it has not
 	// answered and the one before is in use.
-	NextRoutes *Resource `json:"next_routes,omitempty"`
-	Inline     bool      `json:"inline_routes,omitempty"`
-	// VirtualHost is the name of the virtual host in use.
-	VirtualHost string `json:"virtual_host,omitempty"`
+	NextRoutes string `json:"next_routes,omitempty"`
 	// Clusters is the number of clusters that routes lead to.
 	Clusters int `json:"clusters"`
 	// WaitsFor names the clusters, at most MaxWaits of them, without whose answers a newer
@@ -105,20 +100,6 @@ type Config struct {
 
 // MaxWaits bounds Config.WaitsFor.
 const MaxWaits = 20
-
-// Resource is one resource that the resolver watches.
-type Resource struct {
-	// Type is the short name of the type, such as "Listener".
-	Type string `json:"type"`
-	Name string `json:"name"`
-	// Known says that there is a valid version, which is in use. Without it and without Error
-	// the management server has not answered yet.
-	Known bool `json:"known"`
-	// Error is why there is none. Ambient is what is wrong although the last valid version
-	// stays in use, such as the error of a newer version or the loss of the server (gRFC A88).
-	Error   string `json:"error,omitempty"`
-	Ambient string `json:"ambient,omitempty"`
-}
 
 // Live leads from the resolver of a channel to the balancer that it configures. The zero value
 // leads nowhere, and so does nil. It is safe for concurrent use.
@@ -166,10 +147,6 @@ type Cluster struct {
 	Unserved bool `json:"unserved,omitempty"`
 	// State is the cluster's connectivity.
 	State State `json:"state"`
-	// Resources are what the resolver watches for the cluster: the Cluster, those under it if
-	// it is an aggregate one, and their ClusterLoadAssignments; at most MaxResources. It is nil
-	// in a Member.
-	Resources []Resource `json:"resources,omitempty"`
 	// Notes is what is wrong with resources that are in use nevertheless, as errors of RPCs say
 	// it (gRFC A88, resolution_note).
 	Notes string `json:"notes,omitempty"`
@@ -185,9 +162,6 @@ type Cluster struct {
 	// RPC has needed the cluster, and in an aggregate cluster.
 	Traffic *Traffic `json:"traffic,omitempty"`
 }
-
-// MaxResources bounds Cluster.Resources.
-const MaxResources = 100
 
 // Phase is the fate of a cluster's RPCs.
 type Phase string

@@ -16,7 +16,6 @@ import (
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/outcomes"
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -46,8 +45,8 @@ func bypasses(c *inspect.Channel) bool {
 	return c.Mode == string(channels.DNS) && c.Config == nil && c.State != inspect.Idle
 }
 
-// resourceKey is the short name of a type, and a name.
-type resourceKey struct{ typ, name string }
+// resourceKey identifies a resource.
+type resourceKey struct{ typeURL, name string }
 
 // clusterKey identifies a cluster of the process.
 type clusterKey struct{ target, cluster string }
@@ -273,7 +272,7 @@ func (g *gathering) behind(d *xdsclient.Dump) map[string]time.Time {
 		r := &d.Resources[i]
 		// That a server itself is unreachable is no Failure.
 		if f := r.Failure; f != nil && f.Err.Kind == xdsclient.KindUnreachable {
-			g.covered[keyOf(r)] = true
+			g.covered[resourceKey{r.TypeURL, r.Name}] = true
 			if since := all[f.Err.Server]; since.IsZero() || f.Time.Before(since) {
 				all[f.Err.Server] = f.Time
 			}
@@ -344,8 +343,4 @@ func Entries(clients []*xdsclient.Dump, typeURL, name string) (found []*xdsclien
 		}
 	}
 	return found
-}
-
-func keyOf(r *xdsclient.ResourceDump) resourceKey {
-	return resourceKey{typeurl.ShortName(r.TypeURL), r.Name}
 }

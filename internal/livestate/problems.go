@@ -25,10 +25,8 @@ import (
 // channelProblem tells that a channel has no configuration, or one of DNS for want of a bootstrap.
 func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
 	if config := c.Config; config != nil {
-		g.covered[resourceKey{config.Listener.Type, config.Listener.Name}] = true
-		if config.Routes != nil {
-			g.covered[resourceKey{config.Routes.Type, config.Routes.Name}] = true
-		}
+		g.covered[resourceKey{typeurl.Listener, config.Listener}] = true
+		g.covered[resourceKey{typeurl.RouteConfiguration, config.Routes}] = true
 	}
 	p := Problem{Severity: d.Health, Kind: "channel", Subject: "channel " + text(d.Target), Text: d.Error, Since: d.Since, Target: d.Target}
 	if d.RPCs != nil {
@@ -72,9 +70,7 @@ func (g *gathering) clusterProblem(c *Cluster) {
 		weight: c.Minute().Failed, ended: c.Minute().Ended,
 	}
 	if c.Health == Failing {
-		for _, x := range c.Live.Resources {
-			g.covered[resourceKey{x.Type, x.Name}] = true
-		}
+		g.cover(c.Live)
 	}
 	// The same cause is told once.
 	cause := string(p.Severity) + p.Text
@@ -96,12 +92,21 @@ func (g *gathering) clusterProblem(c *Cluster) {
 	g.Problems = append(g.Problems, p)
 }
 
+// cover covers the resources of a cluster, and of those under it.
+func (g *gathering) cover(c *inspect.Cluster) {
+	g.covered[resourceKey{typeurl.Cluster, c.Name}] = true
+	g.covered[resourceKey{typeurl.Endpoints, c.Service}] = true
+	for i := range c.Members {
+		g.cover(&c.Members[i].Cluster)
+	}
+}
+
 // resourceProblems tells the errors of resources that are not told as those of a channel or cluster.
 func (g *gathering) resourceProblems() {
 	for _, d := range g.source.Clients {
 		for i := range d.Resources {
 			r := &d.Resources[i]
-			if r.Failure == nil || g.covered[keyOf(r)] {
+			if r.Failure == nil || g.covered[resourceKey{r.TypeURL, r.Name}] {
 				continue
 			}
 			g.faults++
@@ -109,7 +114,7 @@ func (g *gathering) resourceProblems() {
 				continue
 			}
 			p := Problem{
-				Severity: Degraded, Kind: "resource", Subject: keyOf(r).typ + " " + bounds.Quote(r.Name), Since: r.Failure.Time, Server: text(r.Server),
+				Severity: Degraded, Kind: "resource", Subject: typeurl.ShortName(r.TypeURL) + " " + bounds.Quote(r.Name), Since: r.Failure.Time, Server: text(r.Server),
 				Text: string(r.State) + ": " + text(r.Failure.Err.Error()),
 			}
 			if r.Cached() {

@@ -79,7 +79,7 @@ func TestStates(t *testing.T) {
 
 		clusters := []inspect.Cluster{
 			well, {Name: "dormant", Phase: inspect.PhaseDormant, State: inspect.Idle},
-			{Name: "missing", Phase: inspect.PhaseFailed, State: inspect.TransientFailure, Error: "there is no such Cluster", Resources: []inspect.Resource{{Type: "Cluster", Name: "missing"}}},
+			{Name: "missing", Phase: inspect.PhaseFailed, State: inspect.TransientFailure, Error: "there is no such Cluster"},
 		}
 		for i := range 1000 {
 			clusters = append(clusters, serving(fmt.Sprintf("c%03d", i), inspect.TransientFailure, "connection refused"))

@@ -71,7 +71,7 @@ func ofChannel(ctx context.Context, request Request, by func(*Source, Request) (
 			s.Resources = append(s.Resources, resourceOf(r))
 		}
 	}
-	request.Listener = channel.Config.Listener.Name
+	request.Listener = channel.Config.Listener
 	if !slices.ContainsFunc(s.Resources, func(r *Resource) bool {
 		return r.TypeURL == typeurl.Listener && xdsname.Canonical(r.Name) == xdsname.Canonical(request.Listener)
 	}) {
@@ -132,8 +132,8 @@ func clientOf(c *inspect.Config) *xdsclient.XDSClient {
 func pending(c *inspect.Config) string {
 	awaited := "cluster " + quotedList(c.WaitsFor)
 	switch {
-	case c.NextRoutes != nil:
-		awaited = fmt.Sprintf("RouteConfiguration %q", c.NextRoutes.Name)
+	case c.NextRoutes != "":
+		awaited = fmt.Sprintf("RouteConfiguration %q", c.NextRoutes)
 	case c.Waits == 0:
 		return ""
 	case c.Waits > len(c.WaitsFor):

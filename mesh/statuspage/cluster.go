@@ -99,7 +99,7 @@ func (v *view) fill(c *clusterView, client *xdsclient.Dump) {
 	if c.Kind == xdsresource.ClusterEDS.String() {
 		c.Assignment = v.node(client, typeurl.Endpoints, c.Service)
 	}
-	c.Cluster.Resources, c.Traffic = nil, nil
+	c.Traffic = nil
 	for i := range c.Priorities {
 		for e := range livestate.EndpointsOf(&c.Priorities[i]) {
 			if c.Endpoints++; e.Usable() {

@@ -116,9 +116,9 @@ func (v *view) channelGraph(g *graphView, w wanted, channel *inspect.Channel) {
 	if g.Config, g.Why = config, why; client == nil {
 		return
 	}
-	g.Listener = v.node(client, typeurl.Listener, config.Listener.Name)
-	if config.Routes != nil && g.Listener.Cached {
-		g.RouteConfig = v.node(client, typeurl.RouteConfiguration, config.Routes.Name)
+	g.Listener = v.node(client, typeurl.Listener, config.Listener)
+	if config.Routes != "" && g.Listener.Cached {
+		g.RouteConfig = v.node(client, typeurl.RouteConfiguration, config.Routes)
 	}
 	if routes == nil {
 		return
@@ -279,14 +279,14 @@ func (s *snapshot) routesOf(c *inspect.Channel) (client *xdsclient.Dump, routes 
 		return nil, nil, "The channel's client is not known any more."
 	}
 	client = s.clients[of]
-	listener := valueOf[*xdsresource.Listener](client, typeurl.Listener, config.Listener.Name)
+	listener := valueOf[*xdsresource.Listener](client, typeurl.Listener, config.Listener)
 	switch {
 	case listener == nil && c.Mode == string(channels.DNS):
 		return client, nil, "DNS resolves the channel: " + c.Reason
 	case listener == nil:
 		return client, nil, "There is no Listener yet."
-	case config.Routes != nil:
-		routes = valueOf[*xdsresource.RouteConfiguration](client, typeurl.RouteConfiguration, config.Routes.Name)
+	case config.Routes != "":
+		routes = valueOf[*xdsresource.RouteConfiguration](client, typeurl.RouteConfiguration, config.Routes)
 	default:
 		routes = listener.RouteConfig
 	}

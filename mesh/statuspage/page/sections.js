@@ -46,7 +46,7 @@ export const render = {
     tally("graph", g.routes.total > 0 ? plural(g.routes.total, "route") : "");
     show(body,
       g.config?.waits > 0 && h("p.small", null, `A newer configuration waits for ${plural(g.config.waits, "cluster")}: `, names(g.config.waits_for)),
-      g.config?.next_routes && h("p.small", null, "The RouteConfiguration ", name(g.config.next_routes.name), " takes over when it has arrived."),
+      g.config?.next_routes && h("p.small", null, "The RouteConfiguration ", name(g.config.next_routes), " takes over when it has arrived."),
       error(g.config?.error), g.why && h("p.soft", null, g.why),
       g.choose && h("p.soft", null, `Choose a cluster above, or search: there are ${plural(g.routes.total, "route")}.`),
       g.chosen && h("p.small", null, "Of cluster ", name(g.chosen), " ", set("graph.cluster", "", "show all")), g.listener && !g.choose && lanes(g));
