@@ -2,7 +2,6 @@ package csds
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -228,12 +227,11 @@ func bypassing(ctx context.Context) *statusv3.ClientConfig {
 // can print, as it is of a type that all of them know.
 func stateConfig(ctx context.Context, source *livestate.Source) *statusv3.ClientConfig_GenericXdsConfig {
 	state := livestate.Take(ctx, source)
-	state.Bound()
 	config := &statusv3.ClientConfig_GenericXdsConfig{
 		Name: StateName, VersionInfo: livestate.Format, LastUpdated: timestamppb.New(state.Time), ClientStatus: adminv3.ClientResourceStatus_ACKED,
 	}
 	values := new(structpb.Struct)
-	text, err := json.Marshal(state)
+	text, err := state.Encode()
 	if err == nil {
 		err = values.UnmarshalJSON(text)
 	}
