@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,14 +17,14 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-func findable(l *inspect.Live) func(*balancer.State) {
+func findable(l *atomic.Pointer[inspect.Balancer]) func(*balancer.State) {
 	return func(s *balancer.State) { s.Live = l }
 }
 
-func expectCluster(t *testing.T, l *inspect.Live, name string, phase inspect.Phase, state inspect.State, why string) {
+func expectCluster(t *testing.T, l *atomic.Pointer[inspect.Balancer], name string, phase inspect.Phase, state inspect.State, why string) {
 	t.Helper()
 	synctest.Wait()
-	d, ok := l.Cluster(context.Background(), name)
+	d, ok := (*l.Load())(context.Background(), name)
 	if !ok || d.Name != name || d.Phase != phase || d.State != state || livestate.Why(&d) != why {
 		t.Errorf("cluster %s (known %v) is %s and %s: %q; want %s and %s: %q", name, ok, d.Phase, d.State, livestate.Why(&d), phase, state, why)
 	}
@@ -32,7 +33,7 @@ func expectCluster(t *testing.T, l *inspect.Live, name string, phase inspect.Pha
 // A question does not wait for a balancer that is busy for longer than the caller likes.
 func TestInspectEndsWithItsContext(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		live := new(inspect.Live)
+		live := new(atomic.Pointer[inspect.Balancer])
 		tr.update(states{"a": serving("a:1")}, findable(live))
 		hold := make(chan struct{})
 		tr.CC.OnUpdate = func() { <-hold }
@@ -40,7 +41,7 @@ func TestInspectEndsWithItsContext(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if _, ok := live.Cluster(ctx, "a"); ok {
+		if _, ok := (*live.Load())(ctx, "a"); ok {
 			t.Error("a balancer that is busy answered")
 		}
 		close(hold)
@@ -52,15 +53,15 @@ func TestInspectEndsWithItsContext(t *testing.T) {
 func TestInspectDuringChurn(t *testing.T) {
 	t.Parallel()
 	tr := newTree(t)
-	live := new(inspect.Live)
+	live := new(atomic.Pointer[inspect.Balancer])
 	tr.update(states{"stays": serving("s:1")}, findable(live))
 	ctx, cancel := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
 	for range 4 {
 		asking.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				live.Cluster(ctx, fmt.Sprint("c", i%5))
-				if d, ok := live.Cluster(context.Background(), "stays"); !ok || d.Name != "stays" {
+				(*live.Load())(ctx, fmt.Sprint("c", i%5))
+				if d, ok := (*live.Load())(context.Background(), "stays"); !ok || d.Name != "stays" {
 					t.Errorf("the cluster that stays is %+v, known %v", d, ok)
 					return
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/pmap"
 )
 
@@ -122,7 +123,9 @@ func (r *root) update(state *State) {
 	before := r.state.Clusters
 	if r.state.Version == 0 {
 		r.env.NoHealthChecks = state.NoHealthChecks
-		state.Live.Serve(r.inspect)
+		if state.Live != nil {
+			state.Live.Store(new(inspect.Balancer(r.inspect)))
+		}
 	}
 	r.state = state
 	clusters := r.clusters.Edit()

@@ -127,7 +127,7 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 		return fmt.Sprint(min(n, 5))
 	}
 	synctest.Wait()
-	d, ok := s.live.Cluster(context.Background(), name)
+	d, ok := (*s.live.Load())(context.Background(), name)
 	if !ok && verb != "subscriptions" {
 		return "(no such cluster)"
 	}
@@ -224,7 +224,7 @@ func (s *script) endings(name, endpoint string, endings ...string) {
 // ejected lists the endpoints that are ejected, and what was counted.
 func (s *script) ejected(name string) string {
 	synctest.Wait()
-	d, _ := s.live.Cluster(context.Background(), name)
+	d, _ := (*s.live.Load())(context.Background(), name)
 	var list, counts []string
 	for _, p := range d.Priorities {
 		for _, l := range p.Localities {

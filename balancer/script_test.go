@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,7 +99,7 @@ type script struct {
 	*tree
 	clusters map[string]*scripted
 	lazy     bool
-	live     inspect.Live
+	live     atomic.Pointer[inspect.Balancer]
 	servers  map[string]*healthServer
 	rpcs     int
 	held     []func(grpcbalancer.DoneInfo)

@@ -1,6 +1,8 @@
 package balancer
 
 import (
+	"sync/atomic"
+
 	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
@@ -36,8 +38,8 @@ type State struct {
 	NoHealthChecks bool
 	// Subscriber gets Clusters more clusters, those that a plugin names.
 	Subscriber subscriber
-	// Live, if not nil, leads diagnostics to the balancer that has the State.
-	Live *inspect.Live
+	// Live, if not nil, is where diagnostics find the balancer that has the State.
+	Live *atomic.Pointer[inspect.Balancer]
 }
 
 // subscriber adds clusters to the States of a channel.

@@ -36,7 +36,11 @@ func (x *xdsSource) Cluster(ctx context.Context, name string) (inspect.Cluster, 
 	if state == nil {
 		return inspect.Cluster{}, false
 	}
-	c, served := x.live.Cluster(ctx, name)
+	var c inspect.Cluster
+	served := false
+	if ask := x.live.Load(); ask != nil {
+		c, served = (*ask)(ctx, name)
+	}
 	if !served {
 		c = unserved(name, state)
 		if err := ctx.Err(); err != nil {

@@ -31,7 +31,7 @@ type xdsSource struct {
 	graph         *graph
 	rpcs          *configselector.Channel
 	// live leads to the balancer, for diagnostics, which find the source until unregister.
-	live       inspect.Live
+	live       atomic.Pointer[inspect.Balancer]
 	unregister func()
 	applied    atomic.Pointer[snapshot] // last; nil before the first snapshot
 

@@ -9,7 +9,6 @@ package inspect
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 )
 
@@ -101,32 +100,9 @@ type Config struct {
 // MaxWaits bounds Config.WaitsFor.
 const MaxWaits = 20
 
-// Live leads from the resolver of a channel to the balancer that it configures. The zero value
-// leads nowhere, and so does nil. It is safe for concurrent use.
-type Live struct{ balancer atomic.Pointer[Balancer] }
-
 // Balancer describes a cluster of a channel. It reports false if it does not have the cluster or is
 // closed, or if ctx ends first.
 type Balancer func(ctx context.Context, name string) (Cluster, bool)
-
-// Serve makes b the one that is asked from now on.
-func (l *Live) Serve(b Balancer) {
-	if l != nil {
-		l.balancer.Store(&b)
-	}
-}
-
-// Cluster asks the balancer. Without one it reports false.
-func (l *Live) Cluster(ctx context.Context, name string) (Cluster, bool) {
-	if l == nil {
-		return Cluster{}, false
-	}
-	b := l.balancer.Load()
-	if b == nil {
-		return Cluster{}, false
-	}
-	return (*b)(ctx, name)
-}
 
 // Cluster is one cluster of a channel.
 type Cluster struct {
