@@ -68,7 +68,7 @@ type servedView struct {
 }
 
 func (v *view) served(w wanted) any {
-	s, typ := v.snap.served, w.get("type")
+	s, typ := v.snap.served(), w.get("type")
 	view := servedView{StoreVersion: s.version, Types: make(map[string]int)}
 	view.list = listOf(w, s.resources, resourcesShown, func(r *controlplane.Resource) bool {
 		short := typeurl.ShortName(r.Any().GetTypeUrl())

@@ -20,9 +20,10 @@ type snapshot struct {
 	pulse    *livestate.State
 	// methods has, for each of the problems that are shown, a method whose RPCs go to the cluster that has the problem, or "".
 	methods []string
-	// peers are the clients of the control plane of the process, and served is what its store has.
-	peers  peers
-	served served
+	// peers are the clients of the control plane of the process.
+	peers peers
+	// served is what its store has. It is called for viewers of that list alone: the store is locked meanwhile.
+	served func() served
 }
 
 // entry is a resource of a client.
@@ -33,7 +34,7 @@ type entry struct {
 
 // take takes a snapshot, and returns how long it has waited for balancers.
 func (h *handler) take() (snap *snapshot, waited time.Duration) {
-	snap = &snapshot{channels: channels.Inspect(), peers: h.peers(), served: h.served()}
+	snap = &snapshot{channels: channels.Inspect(), peers: h.peers(), served: sync.OnceValue(h.served)}
 	for _, c := range xdsclient.Clients() {
 		d := c.Dump()
 		snap.clients = append(snap.clients, d)

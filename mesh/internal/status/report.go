@@ -127,7 +127,9 @@ func States() []string {
 func (r *Report) Apply(f Filter) {
 	for i := range r.Clients {
 		c := &r.Clients[i]
-		c.Resources = slices.DeleteFunc(c.Resources, func(r *explain.ResourceStatus) bool { return !f.Takes(r.Name, r.State) })
+		c.Resources = slices.DeleteFunc(c.Resources, func(r *explain.ResourceStatus) bool {
+			return !f.Takes(strings.TrimSpace(r.Name+" "+r.Variant), r.State)
+		})
 		if s := c.State; s != nil {
 			s.Problems = slices.DeleteFunc(s.Problems, func(p livestate.Problem) bool {
 				return !f.Takes(p.Cluster, string(p.Severity)) && !f.Takes(p.Target, string(p.Severity))
