@@ -95,7 +95,7 @@ func (s *script) setPolicy(key, value string) {
 	header := func() []matching.Header {
 		name, want, _ := strings.Cut(value, ":")
 		return []matching.Header{
-			{Name: "x-never", Kind: matching.HeaderPresent, Present: true},
+			{Name: "x-never", Kind: matching.HeaderPresent},
 			{Name: name, String: matching.NewString(matching.StringExact, want, false)},
 		}
 	}

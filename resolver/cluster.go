@@ -13,7 +13,7 @@ import (
 type cluster struct {
 	graph *graph
 	name  string
-	cds   watch[*xdsresource.Cluster]
+	cds   watch[xdsresource.Cluster]
 	// eds or dns provides the endpoints, unless the Cluster has them itself or is an aggregate one. They call
 	// update. eds can be read without the lock.
 	eds atomic.Pointer[endpointsWatch]
@@ -33,7 +33,7 @@ type cluster struct {
 	routed, needed bool
 }
 
-type endpointsWatch = watch[*xdsresource.Endpoints]
+type endpointsWatch = watch[xdsresource.Endpoints]
 
 // walk is a walk through the clusters under an aggregate cluster. It is repeated when one that it has visited has another list.
 type walk struct {
@@ -49,7 +49,7 @@ func (g *graph) cluster(name string) *cluster {
 	c := g.clusters[name]
 	if c == nil {
 		c = &cluster{graph: g, name: name, state: new(balancer.ClusterState)}
-		c.cds = watch[*xdsresource.Cluster]{graph: g, typ: xdsresource.ClusterType, name: name, changed: c.onCluster}
+		c.cds = watch[xdsresource.Cluster]{graph: g, typ: xdsresource.ClusterType, name: name, changed: c.onCluster}
 		g.clusters[name] = c
 		if plugin := g.plugin(name); plugin != nil {
 			c.usePlugin(plugin)
@@ -79,7 +79,7 @@ func (c *cluster) follow(value *xdsresource.Cluster) {
 	case value == nil:
 	case value.Kind == xdsresource.ClusterEDS:
 		if eds = c.eds.Load(); eds == nil || eds.name != value.EDSServiceName {
-			eds = newWatch[*xdsresource.Endpoints](c.graph, xdsresource.EndpointsType, value.EDSServiceName, c.update)
+			eds = newWatch[xdsresource.Endpoints](c.graph, xdsresource.EndpointsType, value.EDSServiceName, c.update)
 			eds.start()
 		}
 	case value.Kind.DNS():

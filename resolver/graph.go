@@ -29,7 +29,7 @@ type graph struct {
 	mu       sync.Mutex
 	closed   bool
 	accepted bool // there has been a valid Listener
-	lds      *watch[*xdsresource.Listener]
+	lds      *watch[xdsresource.Listener]
 	// rds provides the routes in use, or an error in their place, and can be read without the lock. nextRDS, if not nil, is the
 	// RouteConfiguration that a newer Listener names and that has no routes yet.
 	rds     atomic.Pointer[routesWatch]
@@ -48,7 +48,7 @@ type graph struct {
 	last  *snapshot
 }
 
-type routesWatch = watch[*xdsresource.RouteConfiguration]
+type routesWatch = watch[xdsresource.RouteConfiguration]
 
 // config is a set of resources to route by.
 type config struct {
@@ -79,7 +79,7 @@ func newGraph(client xdsclient.Client, listener, authority string, changed func(
 		subscribed: make(map[string]int),
 		last:       new(snapshot),
 	}
-	g.lds = newWatch[*xdsresource.Listener](g, xdsresource.ListenerType, listener, g.configure)
+	g.lds = newWatch[xdsresource.Listener](g, xdsresource.ListenerType, listener, g.configure)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lds.start()
@@ -131,19 +131,19 @@ func (g *graph) configure() {
 	}
 	inUse, newest := g.rds.Load(), g.routes(l.RouteConfigName)
 	switch {
-	case newest.answered && newest.lastErr == nil:
+	case newest.last != nil:
 		g.useRoutes(newest, nil)
 		g.route(l, newest.last)
 		return
-	case newest.answered && (newest == inUse || g.current == nil || isOfKind(newest.lastErr, xdsclient.KindDoesNotExist)):
+	case newest.lastErr != nil && (newest == inUse || g.current == nil || isOfKind(newest.lastErr, xdsclient.KindDoesNotExist)):
 		g.useRoutes(newest, nil)
 		g.withdraw(newest.lastErr)
 		return
-	case newest.answered:
+	case newest.lastErr != nil:
 		logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.lds.name, newest.name, newest.lastErr)
 	}
 	g.useRoutes(inUse, newest)
-	if latest := g.latest(); latest != nil && inUse != nil && inUse.lastErr == nil {
+	if latest := g.latest(); latest != nil && inUse != nil && inUse.last != nil {
 		g.route(latest.listener, inUse.last)
 	}
 }
@@ -155,7 +155,7 @@ func (g *graph) routes(name string) *routesWatch {
 			return w
 		}
 	}
-	w := newWatch[*xdsresource.RouteConfiguration](g, xdsresource.RouteConfigurationType, name, g.configure)
+	w := newWatch[xdsresource.RouteConfiguration](g, xdsresource.RouteConfigurationType, name, g.configure)
 	w.start()
 	return w
 }

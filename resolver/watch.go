@@ -6,7 +6,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// watch is a graph's watch of one resource of type T. It remembers the last answer, and calls
+// watch is a graph's watch of one resource that decodes to a *T. It remembers the last answer, and calls
 // changed with the graph locked. Its own methods are called with the graph locked too.
 type watch[T any] struct {
 	graph   *graph
@@ -14,12 +14,11 @@ type watch[T any] struct {
 	name    string
 	changed func()
 
-	cancel   func()
-	stopped  bool
-	answered bool // last or lastErr holds the answer
-	last     T
-	lastErr  error
-	ambient  atomic.Pointer[ambient] // the errors since the last answer, or nil
+	cancel  func()
+	stopped bool
+	last    *T // the last answer, unless that was lastErr or there is none
+	lastErr error
+	ambient atomic.Pointer[ambient] // the errors since the last answer, or nil
 }
 
 func newWatch[T any](g *graph, typ *xdsclient.ResourceType, name string, changed func()) *watch[T] {
@@ -44,8 +43,7 @@ func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 	if w.stopped {
 		return
 	}
-	w.answered = true
-	w.last, _ = value.(T)
+	w.last, _ = value.(*T)
 	w.lastErr = err
 	w.changed()
 }

@@ -17,7 +17,7 @@ type HeaderKind int
 const (
 	HeaderMatches HeaderKind = iota // String matches the value
 	HeaderRange                     // the value is a decimal integer in [Start, End)
-	HeaderPresent                   // the header is present, or absent, as Present says
+	HeaderPresent                   // the header is present
 )
 
 // Header is a condition on a header of an RPC (gRFC A28). Several values are joined with
@@ -27,7 +27,6 @@ type Header struct {
 	Kind       HeaderKind
 	String     String // for HeaderMatches
 	Start, End int64  // for HeaderRange
-	Present    bool   // for HeaderPresent
 	// Invert inverts the result, but HeaderMatches and HeaderRange still do not match a
 	// header that is absent.
 	Invert bool
@@ -48,7 +47,7 @@ func MatchesAny(conditions []Header, h *Headers) bool {
 func (m *Header) matches(h *Headers) bool {
 	value, present := h.Get(m.Name)
 	if m.Kind == HeaderPresent {
-		return (present == m.Present) != m.Invert
+		return present != m.Invert
 	}
 	if !present && !m.MissingAsEmpty {
 		return false

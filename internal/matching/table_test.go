@@ -20,7 +20,7 @@ func exact(name, value string) Header {
 }
 
 func present(name string, present bool) Header {
-	return Header{Name: name, Kind: HeaderPresent, Present: present}
+	return Header{Name: name, Kind: HeaderPresent, Invert: !present}
 }
 
 func inverted(h Header) Header {

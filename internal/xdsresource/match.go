@@ -86,7 +86,7 @@ func (d *validator) headerMatcher(at *faults.Path, pb *routepb.HeaderMatcher) ma
 			d.fault(at.Field("range_match"), "end %d is below start %d", m.End, m.Start)
 		}
 	case *routepb.HeaderMatcher_PresentMatch:
-		m.Kind, m.Present = matching.HeaderPresent, specifier.PresentMatch
+		m.Kind, m.Invert = matching.HeaderPresent, m.Invert == specifier.PresentMatch
 	default:
 		d.fault(at, "header_match_specifier must be set to a kind of match that this client knows")
 	}

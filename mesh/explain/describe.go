@@ -67,7 +67,7 @@ func describeHeader(h *matching.Header) string {
 	case matching.HeaderRange:
 		text = fmt.Sprintf("in [%d, %d)", h.Start, h.End)
 	case matching.HeaderPresent:
-		if h.Present != h.Invert {
+		if !h.Invert {
 			return "present"
 		}
 		return absent
