@@ -51,7 +51,10 @@ func (h *Headers) Get(name string) (value string, present bool) {
 	if value, ok := h.rpc.builtin(name); ok {
 		return value, value != ""
 	}
-	switch values := h.All(name); len(values) {
+	if !h.asked {
+		h.values, h.asked = h.rpc.Metadata(), true
+	}
+	switch values := h.values[name]; len(values) {
 	case 0:
 		return "", false
 	case 1:
@@ -59,14 +62,6 @@ func (h *Headers) Get(name string) (value string, present bool) {
 	default:
 		return strings.Join(values, ","), true
 	}
-}
-
-// All returns the values of a header in the metadata.
-func (h *Headers) All(name string) []string {
-	if !h.asked {
-		h.values, h.asked = h.rpc.Metadata(), true
-	}
-	return h.values[name]
 }
 
 // builtin returns a header that gRPC fills in itself, and reports whether name is one.

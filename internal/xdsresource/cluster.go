@@ -65,7 +65,11 @@ type Cluster struct {
 	// DNS. In the latter, the addresses are those to resolve, as "host:port", and
 	// a locality of Weight 0 weighs as much as its endpoints together.
 	Inline *Endpoints
-	Resolution
+	// AddressFamily says which of the addresses that DNS returns are used.
+	AddressFamily AddressFamily
+	// RefreshRate is the interval at which the names of a cluster of type
+	// ClusterStrictDNS are resolved again. It is 0 in other types.
+	RefreshRate time.Duration
 	// Underlying names the clusters of one of type ClusterAggregate, the most
 	// preferred first. There is at least one.
 	Underlying []string
@@ -104,15 +108,6 @@ type Cluster struct {
 	// Ignored lists fields that the client does not act on, and the entries of load_balancing_policy that were skipped because
 	// this client has no policy of their type. See IgnoredFields.
 	Ignored []xdsclient.Ignored
-}
-
-// Resolution says how the names of a cluster are resolved whose endpoints come from DNS.
-type Resolution struct {
-	// AddressFamily says which of the addresses that DNS returns are used.
-	AddressFamily AddressFamily
-	// RefreshRate is the interval at which the names of a cluster of type
-	// ClusterStrictDNS are resolved again. It is 0 in other types.
-	RefreshRate time.Duration
 }
 
 // Limits are the circuit breakers of a Cluster.
