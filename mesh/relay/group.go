@@ -49,10 +49,8 @@ type group struct {
 	// lingering are the subscriptions without a demand.
 	lingering map[*subscription]struct{}
 	members   map[memberKey]*member
-	// dirty is what has changed since it was last brought into the store, and done are the callbacks
-	// that the client of the management servers waits for until that is so.
+	// dirty is what has changed since it was last brought into the store.
 	dirty map[answer]struct{}
-	done  []func()
 	// flushing is set while a goroutine updates the store.
 	flushing bool
 }
@@ -143,10 +141,6 @@ func (g *group) close() {
 		stopTimer(&m.ttl)
 	}
 	g.relay.closeUpstream(g.by, g.shared)
-	for _, done := range g.done {
-		done()
-	}
-	g.done = nil
 }
 
 // addTo adds the group to the stats of the relay.
@@ -252,7 +246,7 @@ func (g *group) flushLater() {
 func (g *group) flush() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for !g.closed && len(g.dirty)+len(g.done) > 0 {
+	for !g.closed && len(g.dirty) > 0 {
 		var members, subs []func(*controlplane.Tx)
 		for a := range g.dirty {
 			change := a.change()
@@ -265,13 +259,8 @@ func (g *group) flush() {
 			}
 		}
 		clear(g.dirty)
-		done := g.done
-		g.done = nil
 		g.mu.Unlock()
 		g.update(slices.Concat(members, subs)) // a collection has its members when it is answered
-		for _, f := range done {
-			f()
-		}
 		g.mu.Lock()
 	}
 	g.flushing = false

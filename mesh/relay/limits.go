@@ -57,5 +57,4 @@ func (g *group) retryRefused() {
 			full[payer] = g.refused[s] != nil
 		}
 	}
-	g.flushLater()
 }

@@ -166,20 +166,12 @@ func uncached(b *bootstrap.Config) *bootstrap.Config {
 }
 
 func (o *Options) setDefaults() {
-	if o.Linger == 0 {
-		o.Linger = DefaultLinger
-	}
-	if o.AwayDelay == 0 {
-		o.AwayDelay = DefaultAwayDelay
-	}
-	if o.MaxGroups == 0 {
-		o.MaxGroups = DefaultMaxGroups
-	}
+	o.Linger = cmp.Or(o.Linger, DefaultLinger)
+	o.AwayDelay = cmp.Or(o.AwayDelay, DefaultAwayDelay)
+	o.MaxGroups = cmp.Or(o.MaxGroups, DefaultMaxGroups)
 	o.MaxGroupSubscriptions = cmp.Or(o.MaxGroupSubscriptions, defaultMaxGroupSubscriptions)
 	o.Server.MaxSubscriptions = cmp.Or(o.Server.MaxSubscriptions, (o.MaxGroupSubscriptions+1)/2)
-	if o.Server.RemovalDelay == 0 {
-		o.Server.RemovalDelay = -1
-	}
+	o.Server.RemovalDelay = cmp.Or(o.Server.RemovalDelay, -1)
 	o.Server.NotFoundErrors = true
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
