@@ -13,7 +13,7 @@ import (
 func (o *Options) nodeFor(client *corepb.Node) *corepb.Node {
 	own := o.Bootstrap.Node
 	if o.OneGroup {
-		n := clone(own)
+		n := proto.CloneOf(own)
 		n.UserAgentName, n.ClientFeatures = dialect.UserAgentRelay, features(commonFeatures)
 		return n
 	}
@@ -24,16 +24,10 @@ func (o *Options) nodeFor(client *corepb.Node) *corepb.Node {
 
 // ownNode is a client's node for resources that are not shared.
 func ownNode(client *corepb.Node) *corepb.Node {
-	n := clone(client)
+	n := new(corepb.Node)
+	proto.Merge(n, client) // which may be nil
 	n.ClientFeatures = features(n.GetClientFeatures())
 	return n
-}
-
-func clone(n *corepb.Node) *corepb.Node {
-	if n == nil {
-		return new(corepb.Node)
-	}
-	return proto.CloneOf(n)
 }
 
 // wrappedInSotW is the client feature of resources that are wrapped in SotW. The relay understands
