@@ -133,8 +133,9 @@ func (b *Backend) Wait(ctx context.Context, n int) error {
 }
 
 // begin records the RPC, calls the behaviour and sets the header.
-func (b *Backend) begin(ctx context.Context, method string, setHeader func(metadata.MD) error) error {
-	rpc := RPC{Method: method}
+func (b *Backend) begin(ctx context.Context) error {
+	var rpc RPC
+	rpc.Method, _ = grpc.Method(ctx)
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		rpc.Metadata = md
 		if a := md.Get(":authority"); len(a) > 0 {
@@ -155,7 +156,7 @@ func (b *Backend) begin(ctx context.Context, method string, setHeader func(metad
 	if only, ok := err.(trailersOnly); ok {
 		return only.error
 	}
-	if setErr := setHeader(metadata.Pairs(BackendIDHeader, b.id)); err == nil {
+	if setErr := grpc.SetHeader(ctx, metadata.Pairs(BackendIDHeader, b.id)); err == nil {
 		err = setErr
 	}
 	return err
@@ -167,16 +168,15 @@ func TrailersOnly(err error) error { return trailersOnly{err} }
 
 type trailersOnly struct{ error }
 
-func (b *Backend) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	setHeader := func(md metadata.MD) error { return grpc.SetHeader(ctx, md) }
-	if err := b.begin(ctx, info.FullMethod, setHeader); err != nil {
+func (b *Backend) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := b.begin(ctx); err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)
 }
 
-func (b *Backend) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if err := b.begin(stream.Context(), info.FullMethod, stream.SetHeader); err != nil {
+func (b *Backend) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := b.begin(stream.Context()); err != nil {
 		return err
 	}
 	return handler(srv, stream)
