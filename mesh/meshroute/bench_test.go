@@ -178,7 +178,7 @@ func BenchmarkBuild_600RoutesForOneService(b *testing.B) {
 		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Prefix(fmt.Sprint("/p", i))), Filters: []meshpolicy.Filter{policytest.SetHeader("x", fmt.Sprint(i))}}
 		for name, ref := range map[string]TargetRef{"producer": {}, "consumer": {Tags: map[string]string{meshpolicy.NamespaceTag: fmt.Sprint("n", i)}}} {
 			in.Policies = append(in.Policies, meshpolicy.New(meshpolicy.Policy{
-				Kind: meshpolicy.HTTPRouteKind, Name: fmt.Sprint(name, i), TargetRef: ref, To: []meshpolicy.To{policytest.To("s", rule)},
+				Kind: meshpolicy.HTTPRouteKind, Name: fmt.Sprint(name, i), To: []meshpolicy.To{{Clients: ref, TargetRef: TargetRef{Name: "s"}, Rules: []meshpolicy.Rule{rule}}},
 			}))
 		}
 	}

@@ -35,7 +35,7 @@ func FuzzParse(f *testing.F) {
 		}
 		m := accepted(t, in, nil)
 		for _, p := range in.Policies {
-			c := meshpolicy.Client{Service: p.TargetRef.Name, Tags: p.TargetRef.Tags}
+			c := meshpolicy.Client{Service: p.To[0].Clients.Name, Tags: p.To[0].Clients.Tags}
 			for name := range services {
 				merged, _ := m.Merged(c, name)
 				_ = merged.String()

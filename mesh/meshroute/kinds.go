@@ -53,7 +53,7 @@ func noKinds() *kinds {
 
 // add adds a part, unless a bound is exceeded.
 func (k *kinds) add(p *meshpolicy.To, most bound) bool {
-	of := conditionOf(p.Policy.TargetRef)
+	of := conditionOf(p.Clients)
 	fresh := k.joined(of)
 	selected, total := fresh, 0
 	for _, one := range k.list {

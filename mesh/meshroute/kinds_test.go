@@ -76,9 +76,9 @@ func TestKinds_Count(t *testing.T) {
 		for _, c := range policytest.Clients() {
 			tags, n := make(map[string]string), 0
 			for _, p := range parts {
-				if p.Policy.TargetRef.Selects(c) {
+				if p.Clients.Selects(c) {
 					n += len(p.Rules)
-					for key, value := range conditionOf(p.Policy.TargetRef).tags() {
+					for key, value := range conditionOf(p.Clients).tags() {
 						tags[key] = value
 					}
 				}

@@ -170,7 +170,7 @@ func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
 	if d == nil {
 		return Merged{}, false
 	}
-	isOfOthers := func(p *meshpolicy.To) bool { return !p.Policy.TargetRef.Selects(c) }
+	isOfOthers := func(p *meshpolicy.To) bool { return !p.Clients.Selects(c) }
 	return meshpolicy.MergeParts(slices.DeleteFunc(slices.Clone(d.parts), isOfOthers)), true
 }
 

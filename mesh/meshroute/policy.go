@@ -6,8 +6,7 @@ import (
 )
 
 // Policy is a MeshHTTPRoute: rules for the requests of some clients to some services. [Parse] returns
-// policies; they must not be changed. Its fields include Name, Source (the start of its document) and
-// TargetRef (its clients).
+// policies; they must not be changed. Its fields include Name and Source (the start of its document).
 type Policy = meshpolicy.Policy
 
 // TargetRef selects clients or destinations by two fields: Name, of a service, and Tags, a

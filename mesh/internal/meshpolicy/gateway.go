@@ -38,26 +38,12 @@ func (r *reader) readRoute(doc document.Value) []*Policy {
 		rules = []Rule{{Matches: matches, NoBackends: true}} // for all requests
 	}
 	at := doc.Position()
-	all := Policy{Kind: r.kind, Name: r.kind + "/" + routeName(r.name, r.namespace), Source: Source{at.File, at.Line}}
-	producer, consumer := r.parents(spec.Require("parentRefs"), rules)
-	if problem != "" {
+	p := Policy{Kind: r.kind, Name: r.kind + "/" + routeName(r.name, r.namespace), Source: Source{at.File, at.Line}}
+	p.To = r.parents(spec.Require("parentRefs"), rules)
+	if p.Notes = r.notes; problem != "" || len(p.To) == 0 {
 		return nil
 	}
-	var policies []*Policy
-	for i, to := range [][]To{producer, consumer} {
-		p := all
-		if p.To = to; len(to) == 0 {
-			continue
-		}
-		if i == 1 {
-			p.TargetRef.Tags = map[string]string{NamespaceTag: cmp.Or(r.namespace, "default")}
-		}
-		if p.Notes = r.notes; len(policies) > 0 {
-			p.Name, p.Notes = p.Name+"/consumer", nil
-		}
-		policies = append(policies, New(p))
-	}
-	return policies
+	return []*Policy{New(p)}
 }
 
 // readRouteHead reads what stands before the spec, and the hostnames.
@@ -83,8 +69,8 @@ func routeName(name, namespace string) string {
 	return KubernetesName(name, namespace)
 }
 
-// parents returns the rules for the parents, those of a producer route and those of a consumer route.
-func (r *reader) parents(v document.Value, rules []Rule) (producer, consumer []To) {
+// parents returns the rules for the parents: for all clients as those of a producer route, or as those of a consumer route.
+func (r *reader) parents(v document.Value, rules []Rule) (list []To) {
 	seen := make(map[string]bool)
 	for _, item := range v.Items() {
 		o := item.Object("group", "kind", "namespace", "name", "sectionName", "port")
@@ -103,16 +89,15 @@ func (r *reader) parents(v document.Value, rules []Rule) (producer, consumer []T
 		}
 		seen[home] = true
 		to := To{TargetRef: TargetRef{Name: home}, Rules: slices.Clone(rules)}
-		if KubernetesName(name, namespace) == KubernetesName(name, r.namespace) {
-			producer = append(producer, to)
-		} else {
-			consumer = append(consumer, to)
+		if KubernetesName(name, namespace) != KubernetesName(name, r.namespace) {
+			to.Clients.Tags = map[string]string{NamespaceTag: cmp.Or(r.namespace, "default")}
 		}
+		list = append(list, to)
 	}
-	if v.IsList() && len(producer)+len(consumer) == 0 {
+	if v.IsList() && len(list) == 0 {
 		v.Fault("add {group: \"\", kind: Service, name: …}", "no parent is a Service; routes of gateways are not for the mesh")
 	}
-	return producer, consumer
+	return list
 }
 
 // isService reports whether group and kind are those of a Service, or absent. The group is "" in Kubernetes; folders know it as

@@ -29,7 +29,7 @@ type MergedRule struct {
 // Kuma. Names are unique.
 func (t *To) Compare(o *To) int {
 	return cmp.Or(
-		cmp.Compare(t.Policy.TargetRef.specificity(), o.Policy.TargetRef.specificity()),
+		cmp.Compare(t.Clients.specificity(), o.Clients.specificity()),
 		cmp.Compare(t.TargetRef.specificity(), o.TargetRef.specificity()),
 		cmp.Compare(o.Policy.Created, t.Policy.Created),
 		strings.Compare(o.Policy.Name, t.Policy.Name),
@@ -46,7 +46,7 @@ func (t *To) Group() Group {
 	if t.Policy.Kind == "" {
 		return Group{}
 	}
-	return Group{t.Policy.Kind, t.Policy.TargetRef.Tags[NamespaceTag]}
+	return Group{t.Policy.Kind, t.Clients.Tags[NamespaceTag]}
 }
 
 // Displaces reports whether the routes of the other group do not count for clients that both are for: a consumer route displaces

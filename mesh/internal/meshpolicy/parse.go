@@ -29,8 +29,7 @@ func Parse(name string, data []byte) (policies []*Policy, err error) {
 type ServiceNaming func(name, namespace, port string) string
 
 // Read reads a document of a kind: a MeshHTTPRoute, or a route of the Gateway API, whose producer routes, which are in the namespace of
-// their service, are for all clients, and whose consumer routes are for those of their own namespace: one with parents of both kinds becomes two
-// policies.
+// their service, are for all clients, and whose consumer routes are for those of their own namespace.
 //
 // naming is for a cluster, where an object stays that has errors: a rule with an error fails its requests, and so does a backend of a route
 // that is no Service, whose name ends with UnknownKind. The other rules and backends are used, unless nobody can say for which requests
@@ -69,9 +68,10 @@ type reader struct {
 // readPolicy reads a MeshHTTPRoute.
 func (r *reader) readPolicy(doc document.Value) []*Policy {
 	var p Policy
+	var clients TargetRef
 	var to []document.Value
-	problem := doc.Try(func() { p, to = r.readHead(doc) })
-	if p.To = r.readDestinations(to); problem != "" || len(p.To) == 0 {
+	problem := doc.Try(func() { p, clients, to = r.readHead(doc) })
+	if p.To = r.readDestinations(to, clients); problem != "" || len(p.To) == 0 {
 		return nil
 	}
 	return []*Policy{New(p)}
@@ -79,7 +79,7 @@ func (r *reader) readPolicy(doc document.Value) []*Policy {
 
 // readHead reads a policy in either form of Kuma, but for its destinations: with its name at the top, or in metadata. What Kuma
 // and Kubernetes add when they print it is ignored.
-func (r *reader) readHead(doc document.Value) (p Policy, to []document.Value) {
+func (r *reader) readHead(doc document.Value) (p Policy, clients TargetRef, to []document.Value) {
 	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec", "labels", "status", "kri", "creationTime", "modificationTime")
 	for _, field := range []string{"kind", "type"} {
 		o.Field(field).OneOf(DocumentKind)
@@ -94,17 +94,17 @@ func (r *reader) readHead(doc document.Value) (p Policy, to []document.Value) {
 	at := doc.Position()
 	p = Policy{Name: readName(o), Source: Source{at.File, at.Line}}
 	if ref := spec.Field("targetRef"); ref.Present() {
-		p.TargetRef, _ = r.readRef(ref, kinds, "proxyTypes")
+		clients, _ = r.readRef(ref, kinds, "proxyTypes")
 	}
-	return p, spec.Require("to").NonEmpty("a list with at least one destination")
+	return p, clients, spec.Require("to").NonEmpty("a list with at least one destination")
 }
 
 // readDestinations reads the destinations that have rules. One that is there twice has the rules of both, though it is an error.
-func (r *reader) readDestinations(items []document.Value) (list []To) {
+func (r *reader) readDestinations(items []document.Value, clients TargetRef) (list []To) {
 	at := make(map[string]int)
 	for i, item := range items {
 		t, ok := r.readTo(item)
-		t.Index = i
+		t.Index, t.Clients = i, clients
 		first, twice := at[t.TargetRef.Name]
 		switch {
 		case !ok:

@@ -50,20 +50,18 @@ type Policy struct {
 	// Complete says that requests to its destinations that no rule of any policy applies to are refused, as the Gateway API
 	// wants it.
 	Complete bool
-	// TargetRef selects the clients.
-	TargetRef TargetRef
 	// To has each destination once, and is not empty.
 	To []To
 	// Notes are on fields of the document that have no effect.
 	Notes []document.Fault
 }
 
-// To is the part of a policy that is for one destination: the rules for requests to it.
+// To is the part of a policy that is for one destination: the rules for requests of some clients to it.
 type To struct {
 	// Policy is set by New.
 	Policy *Policy
-	// TargetRef is a service by name, or zero for all services.
-	TargetRef TargetRef
+	// Clients selects the clients. TargetRef is a service by name, or zero for all services.
+	Clients, TargetRef TargetRef
 	// Rules have different matches. There may be none if Policy.Complete is set: then all requests are refused.
 	Rules []Rule
 	// Index is that of the entry in the document.

@@ -48,11 +48,11 @@ func readAgain(section, input string) string {
 		fmt.Fprintln(&said, err)
 	}
 	for _, p := range policies {
-		fmt.Fprintf(&said, "%s for %v\n", p.Name, p.TargetRef)
 		for _, n := range p.Notes {
 			fmt.Fprintf(&said, "line %d: %s: %s\n", n.Line, n.Path, n.Problem)
 		}
 		for i := range p.To {
+			fmt.Fprintf(&said, "%s for %v to %v\n", p.Name, p.To[i].Clients, p.To[i].TargetRef)
 			for _, r := range p.To[i].Rules {
 				if r.Session != nil {
 					fmt.Fprintf(&said, "session %+v\n", *r.Session)

@@ -77,7 +77,9 @@ func (l *loaded) warnings(c meshroute.Client) []string {
 		}
 	}
 	for _, p := range l.content.Policies {
-		add(p.TargetRef)
+		for i := range p.To {
+			add(p.To[i].Clients)
+		}
 	}
 	for _, r := range l.content.Resources {
 		for key := range r.Parameters {
@@ -108,16 +110,19 @@ func (l *loaded) ofOthers(c meshroute.Client, target string) (notes []string) {
 		return nil // which the explanation says
 	}
 	for _, p := range l.content.Policies {
-		about := func(to meshpolicy.To) bool { return to.TargetRef.Name == "" || to.TargetRef.Name == service }
-		if p.TargetRef.Selects(c) || !slices.ContainsFunc(p.To, about) {
+		at := slices.IndexFunc(p.To, func(to meshpolicy.To) bool {
+			return (to.TargetRef.Name == "" || to.TargetRef.Name == service) && !to.Clients.Selects(c)
+		})
+		if at < 0 {
 			continue
 		}
 		if len(notes) == maxOfOthers {
 			return append(notes, "and further policies are for other clients")
 		}
-		wanted := strings.Trim(meshpolicy.FormatTags(p.TargetRef.Tags), "{}")
-		if p.TargetRef.Name != "" {
-			wanted = strings.TrimSuffix(meshpolicy.ServiceKey+"="+p.TargetRef.Name+","+wanted, ",")
+		clients := p.To[at].Clients
+		wanted := strings.Trim(meshpolicy.FormatTags(clients.Tags), "{}")
+		if clients.Name != "" {
+			wanted = strings.TrimSuffix(meshpolicy.ServiceKey+"="+clients.Name+","+wanted, ",")
 		}
 		notes = append(notes, fmt.Sprintf("policy %s does not apply: it is for clients whose metadata has %s  [%s]",
 			p.Name, wanted, strings.TrimPrefix(p.Source.String(), l.content.Dir+"/")))

@@ -23,7 +23,7 @@ func Merge(policies []*meshpolicy.Policy, c meshpolicy.Client, service string) m
 	var parts []*meshpolicy.To
 	for _, p := range policies {
 		for i := range p.To {
-			if name := p.To[i].TargetRef.Name; p.TargetRef.Selects(c) && (name == "" || name == service) {
+			if name := p.To[i].TargetRef.Name; p.To[i].Clients.Selects(c) && (name == "" || name == service) {
 				parts = append(parts, &p.To[i])
 			}
 		}
@@ -38,11 +38,11 @@ func Text(rules string) string {
 }
 
 // New returns a complete policy.
-func New(name string, target meshpolicy.TargetRef, to ...meshpolicy.To) *meshpolicy.Policy {
+func New(name string, clients meshpolicy.TargetRef, to ...meshpolicy.To) *meshpolicy.Policy {
 	for i := range to {
-		to[i].Index = i
+		to[i].Index, to[i].Clients = i, clients
 	}
-	return meshpolicy.New(meshpolicy.Policy{Name: name, Source: meshpolicy.Source{File: name + ".yaml", Line: 1}, TargetRef: target, To: to})
+	return meshpolicy.New(meshpolicy.Policy{Name: name, Source: meshpolicy.Source{File: name + ".yaml", Line: 1}, To: to})
 }
 
 // To has rules for one service.

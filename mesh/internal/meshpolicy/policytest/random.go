@@ -123,8 +123,10 @@ func policy(r *rand.Rand, name string) *meshpolicy.Policy {
 	}
 	route := meshpolicy.Policy{Kind: Pick(r, []string{meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind}), Name: name,
 		Source: meshpolicy.Source{File: name + ".yaml", Line: 1}, Complete: r.IntN(2) == 0, To: to}
-	if r.IntN(2) == 0 {
-		route.TargetRef.Tags = map[string]string{meshpolicy.NamespaceTag: "x"}
+	for i := range to {
+		if r.IntN(2) == 0 {
+			to[i].Clients.Tags = map[string]string{meshpolicy.NamespaceTag: "x"}
+		}
 	}
 	return meshpolicy.New(route)
 }

@@ -154,7 +154,7 @@ func served(r *doctor.Report, name string, s cluster.ServiceState, good map[stri
 	const step = "resources"
 	results := map[meshroute.Severity]doctor.Result{meshroute.Error: doctor.Failed, meshroute.Warning: doctor.Warning}
 	for _, report := range reports {
-		of := strings.TrimSuffix(report.Policy, "/consumer")
+		of := report.Policy
 		concerns := good[of]
 		if of == "" {
 			of, concerns = name, report.Source.File == name && !slices.Contains(s.Problems, report.Message)

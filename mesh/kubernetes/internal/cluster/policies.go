@@ -20,48 +20,35 @@ var MeshHTTPRoutes = schema.GroupVersionResource{Group: "dynxds.io", Version: "v
 var clientTags = []string{meshpolicy.NamespaceTag, identity.AccountTag, identity.PodTag, meshpolicy.NodeTag, meshpolicy.ZoneTag}
 
 // readPolicy reads a MeshHTTPRoute of a namespace. Its authors decide about the requests to the Services of their own namespace,
-// and about those of their own namespace's clients to others: these are a policy of their own, as with routes.
+// and about those of their own namespace's clients to others.
 func readPolicy(doc document.Value, namespace string) []*meshpolicy.Policy {
 	naming := func(name, in, port string) string { return hostName(name, cmp.Or(in, namespace), port) }
 	policies := meshpolicy.Read(doc, meshpolicy.DocumentKind, naming)
 	if len(policies) == 0 {
 		return nil
 	}
-	p := policies[0]
-	for _, tag := range slices.Sorted(maps.Keys(p.TargetRef.Tags)) {
+	to := policies[0].To
+	clients := to[0].Clients
+	for _, tag := range slices.Sorted(maps.Keys(clients.Tags)) {
 		if !slices.Contains(clientTags, tag) {
 			doc.Fault("use "+strings.Join(clientTags, ", "), "clients in Kubernetes have no tag %q", tag)
 			return nil
 		}
 	}
-	producer, consumer := *p, *p
-	producer.To, consumer.To = nil, nil
-	for _, to := range p.To {
-		if of, _ := splitName(to.TargetRef.Name); of.namespace == namespace {
-			producer.To = append(producer.To, to)
-		} else {
-			consumer.To = append(consumer.To, to)
+	account, _ := splitName(clients.Name)
+	own := map[string]string{meshpolicy.NamespaceTag: namespace}
+	maps.Copy(own, clients.Tags)
+	for i := range to {
+		if of, _ := splitName(to[i].TargetRef.Name); of.namespace == namespace {
+			continue
 		}
-	}
-	var list []*meshpolicy.Policy
-	if len(producer.To) > 0 {
-		list = append(list, &producer)
-	}
-	if len(consumer.To) == 0 {
-		return list
-	}
-	account, _ := splitName(p.TargetRef.Name)
-	for _, in := range []string{account.namespace, p.TargetRef.Tags[meshpolicy.NamespaceTag]} {
-		if in != "" && in != namespace {
-			doc.Fault("put it into the namespace of the destination", "a policy is for clients of another namespace, %s, only if all its destinations are Services of its own", in)
-			return nil
+		for _, in := range []string{account.namespace, clients.Tags[meshpolicy.NamespaceTag]} {
+			if in != "" && in != namespace {
+				doc.Fault("put it into the namespace of the destination", "a policy is for clients of another namespace, %s, only if all its destinations are Services of its own", in)
+				return nil
+			}
 		}
+		to[i].Clients.Tags = own
 	}
-	consumer.TargetRef.Tags = make(map[string]string)
-	maps.Copy(consumer.TargetRef.Tags, p.TargetRef.Tags)
-	consumer.TargetRef.Tags[meshpolicy.NamespaceTag] = namespace
-	if len(list) > 0 {
-		consumer.Name += "/consumer"
-	}
-	return append(list, &consumer)
+	return policies
 }

@@ -138,9 +138,6 @@ func text(v any) string {
 func (r *routes) policy(of *Route, written *meshroute.Policy) *meshroute.Policy {
 	p := *written
 	p.Name = of.Object.GetKind() + "/" + of.Name()
-	if strings.HasSuffix(written.Name, "/consumer") {
-		p.Name += "/consumer"
-	}
 	p.Source, p.Author = meshroute.Source{File: written.Source.File}, of.Object.GetNamespace()
 	p.Complete = !of.isPolicy()
 	p.Created = of.Object.GetCreationTimestamp().Unix()
@@ -152,7 +149,7 @@ func (r *routes) policy(of *Route, written *meshroute.Policy) *meshroute.Policy 
 	seen := make(map[string]bool)
 	for _, to := range written.To {
 		if to.TargetRef.Name == "" {
-			p.To = append(p.To, meshpolicy.To{Rules: r.rules(of, to.Rules, named{}), Index: to.Index}) // all Services
+			p.To = append(p.To, meshpolicy.To{Clients: to.Clients, Rules: r.rules(of, to.Rules, named{}), Index: to.Index}) // all Services
 			continue
 		}
 		service, port := splitName(to.TargetRef.Name)
@@ -165,7 +162,9 @@ func (r *routes) policy(of *Route, written *meshroute.Policy) *meshroute.Policy 
 				continue // a parent with a port, and one of all ports
 			}
 			seen[s.Name] = true
-			p.To = append(p.To, meshpolicy.To{TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(of, to.Rules, service), Index: to.Index})
+			p.To = append(p.To, meshpolicy.To{
+				Clients: to.Clients, TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(of, to.Rules, service), Index: to.Index,
+			})
 		}
 	}
 	if len(p.To) == 0 {

@@ -127,10 +127,10 @@ func Conditions(status []any) (list []map[string]any) {
 func (r *Route) Concerns(c meshroute.Client, service string) bool {
 	consumes := r.consumers[binding{service, c.Tag(meshpolicy.NamespaceTag)}]
 	return slices.ContainsFunc(r.policies, func(p *meshroute.Policy) bool {
-		if consumes && p.Kind != "" && len(p.TargetRef.Tags) == 0 {
-			return false
-		}
-		return p.TargetRef.Selects(c) && slices.ContainsFunc(p.To, func(t meshpolicy.To) bool { return t.TargetRef.Name == service || t.TargetRef.Name == "" })
+		return slices.ContainsFunc(p.To, func(t meshpolicy.To) bool {
+			displaced := consumes && p.Kind != "" && len(t.Clients.Tags) == 0
+			return !displaced && t.Clients.Selects(c) && (t.TargetRef.Name == service || t.TargetRef.Name == "")
+		})
 	})
 }
 

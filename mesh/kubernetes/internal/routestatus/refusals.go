@@ -34,7 +34,7 @@ func (w *Writer) OnNACK(server *controlplane.Server) {
 func (w *Writer) OnLeftOut(reports []meshroute.Report) {
 	all := make(map[string]string, len(reports))
 	for _, report := range reports {
-		object := strings.TrimSuffix(report.Policy, "/consumer")
+		object := report.Policy
 		if object == "" {
 			object = "Service/" + report.Source.File
 		}
