@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -127,16 +126,12 @@ type mention struct {
 var unmentioned = &mention{}
 
 // subsets returns those that policies send requests to.
-func (m *mention) subsets(service string) (list []meshpolicy.Subset) {
+func (m *mention) subsets(service string) meshpolicy.Subsets {
+	all := make(meshpolicy.Subsets)
 	for _, p := range m.from {
-		for _, s := range p.Subsets() {
-			if s.Service == service {
-				list = append(list, s)
-			}
-		}
+		maps.Copy(all, p.Subsets()[service])
 	}
-	slices.SortFunc(list, func(a, b meshpolicy.Subset) int { return strings.Compare(a.ID, b.ID) })
-	return slices.CompactFunc(list, func(a, b meshpolicy.Subset) bool { return a.ID == b.ID })
+	return all
 }
 
 // indexPolicies looks only at policies that have changed, and at what these mention.
@@ -173,7 +168,7 @@ func (b *builder) indexPolicies() {
 				if p == now {
 					to.to = append(to.to, part)
 				}
-				for _, service := range part.Services() {
+				for service := range part.Subsets() {
 					if from := of(service); p == now {
 						from.from = append(from.from, part)
 					}
@@ -235,8 +230,7 @@ func (b *builder) service(s *Service, old *serviceResources) (*serviceResources,
 	sessions := slices.ContainsFunc(mention.to, func(p *meshpolicy.To) bool {
 		return slices.ContainsFunc(p.Rules, func(r meshpolicy.Rule) bool { return r.Session != nil })
 	})
-	same := func(a, b meshpolicy.Subset) bool { return a.ID == b.ID }
-	if old != nil && old.service == s && slices.EqualFunc(old.subsets, subsets, same) && old.sessions == sessions {
+	if old != nil && old.service == s && maps.EqualFunc(old.subsets, subsets, maps.Equal) && old.sessions == sessions {
 		return old, nil
 	}
 	if faults := s.Check(); len(faults) > 0 {

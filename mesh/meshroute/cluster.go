@@ -32,7 +32,7 @@ import (
 type serviceResources struct {
 	// service, subsets and sessions (of routes) are the input.
 	service  *Service
-	subsets  []meshpolicy.Subset
+	subsets  meshpolicy.Subsets
 	sessions bool
 	list     []*Resource
 	// empty are the ids of subsets without an endpoint.
@@ -64,21 +64,21 @@ type serviceCompiler struct {
 
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
-func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset, sessions bool) (*serviceResources, error) {
+func compileService(n naming, places places, s *Service, subsets meshpolicy.Subsets, sessions bool) (*serviceResources, error) {
 	c := &serviceCompiler{naming: n, places: places}
 	c.serviceResources = serviceResources{service: s, subsets: subsets, sessions: sessions, empty: make(map[string]bool), reports: s.reports()}
 	c.addListeners()
 	c.addServers()
 	socket := c.socket(s.TLS.client())
-	for _, sub := range append([]meshpolicy.Subset{meshpolicy.NewSubset(s.Name, nil)}, subsets...) {
-		cluster := n.cluster(sub)
+	for _, id := range append([]string{s.Name}, slices.Sorted(maps.Keys(subsets))...) {
+		cluster := n.cluster(id)
 		proto.Merge(cluster, s.Cluster)
 		cluster.TransportSocket, cluster.Metadata = socket, places.cluster(s)
 		c.add(ClusterType, cluster.GetName(), cluster)
 		if s.ExternalName != "" {
 			s.resolve(cluster)
 		} else {
-			c.addEndpoints(sub)
+			c.addEndpoints(id)
 		}
 	}
 	return &c.serviceResources, c.err
@@ -95,14 +95,14 @@ func (c *serviceCompiler) pack(m proto.Message) *anypb.Any {
 	return packed
 }
 
-// addEndpoints adds the ClusterLoadAssignment of a subset, with the variants of it that some clients get.
-func (c *serviceCompiler) addEndpoints(sub meshpolicy.Subset) {
-	variants := append([]preference{{}}, c.service.preferences(sub)...) // the first one is for all other clients
+// addEndpoints adds the ClusterLoadAssignment of a subset, or of all endpoints, with the variants of it that some clients get.
+func (c *serviceCompiler) addEndpoints(id string) {
+	variants := append([]preference{{}}, c.service.preferences(c.subsets[id])...) // the first one is for all other clients
 	for _, v := range variants {
-		assignment := c.assignment(sub, v.rank)
+		assignment := c.assignment(id, v.rank)
 		c.add(EndpointsType, assignment.GetClusterName(), assignment)
 		if v.key == "" && len(assignment.GetEndpoints()) == 0 {
-			c.empty[sub.ID] = true
+			c.empty[id] = true
 		}
 		if len(variants) > 1 {
 			c.setParameters(v.key, v.value, v.specificity)
@@ -141,7 +141,7 @@ func deadID(service string) string { return service + ";redirects-are-not-follow
 
 // emptyCluster returns a Cluster without endpoints and its assignment.
 func (n naming) emptyCluster(id, service string) []*Resource {
-	cluster := n.cluster(meshpolicy.Subset{ID: id})
+	cluster := n.cluster(id)
 	name := cluster.GetEdsClusterConfig().GetServiceName()
 	return []*Resource{
 		{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster},
@@ -189,12 +189,12 @@ func httpFilter(name string, optional bool, config proto.Message) *hcmpb.HttpFil
 	return &hcmpb.HttpFilter{Name: name, IsOptional: optional, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: mustPack(config)}}
 }
 
-func (n naming) cluster(s meshpolicy.Subset) *clusterpb.Cluster {
+func (n naming) cluster(id string) *clusterpb.Cluster {
 	return &clusterpb.Cluster{
-		Name:                 n.resource(ClusterType, s.ID),
+		Name:                 n.resource(ClusterType, id),
 		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
 		EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{
-			EdsConfig: ads(), ServiceName: n.resource(EndpointsType, s.ID),
+			EdsConfig: ads(), ServiceName: n.resource(EndpointsType, id),
 		},
 		LbPolicy: clusterpb.Cluster_ROUND_ROBIN,
 		// Without it Envoy uses HTTP/1.1. Its successor, HttpProtocolOptions, is an extension
@@ -231,7 +231,7 @@ func (e *Endpoint) isIP() bool {
 // sum of those of its endpoints that get RPCs, so that these are relative to each other across localities; it is at
 // least 1, as clients do not read localities of weight 0. For a hash policy there is one locality in place of such: clients without
 // gRFC A113 multiply the weights of localities and endpoints. It has no name, so that it stays the same whatever zones there are.
-func (c *serviceCompiler) assignment(sub meshpolicy.Subset, rank func(*Endpoint) (lower uint32, wanted bool)) *endpointpb.ClusterLoadAssignment {
+func (c *serviceCompiler) assignment(id string, rank func(*Endpoint) (lower uint32, wanted bool)) *endpointpb.ClusterLoadAssignment {
 	s, groups := c.service, make(map[group]*endpointpb.LocalityLbEndpoints)
 	oneLocality := len(s.LocalityWeights) == 0 && s.hashes()
 	for i := range s.Endpoints {
@@ -240,7 +240,7 @@ func (c *serviceCompiler) assignment(sub meshpolicy.Subset, rank func(*Endpoint)
 		if rank != nil {
 			lower, wanted = rank(e)
 		}
-		if !e.has(sub.Tags) || !wanted {
+		if !e.has(c.subsets[id]) || !wanted {
 			continue
 		}
 		locality := e.Locality
@@ -262,7 +262,7 @@ func (c *serviceCompiler) assignment(sub meshpolicy.Subset, rank func(*Endpoint)
 		}
 		g.LbEndpoints = append(g.LbEndpoints, m)
 	}
-	a := &endpointpb.ClusterLoadAssignment{ClusterName: c.naming.resource(EndpointsType, sub.ID)}
+	a := &endpointpb.ClusterLoadAssignment{ClusterName: c.naming.resource(EndpointsType, id)}
 	priority, last := uint32(0), uint32(0)
 	for i, key := range slices.SortedFunc(maps.Keys(groups), group.compare) {
 		if i > 0 && key.priority != last {

@@ -338,7 +338,7 @@ func onReference(rule *meshpolicy.Rule, ref meshpolicy.Reference, own *serviceRe
 	switch {
 	case own == nil:
 		return []Report{report.says(severity, "the mesh has no service %q; %s", ref.Name, missing)}
-	case empty == "" || len(ref.Tags) == 0 || !own.empty[ref.Subset().ID]:
+	case empty == "" || len(ref.Tags) == 0 || !own.empty[ref.Subset()]:
 		return nil
 	}
 	tag, suggestion := own.service.lacking(ref.Tags)

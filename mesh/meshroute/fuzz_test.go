@@ -1,6 +1,8 @@
 package meshroute
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
@@ -25,7 +27,7 @@ func FuzzParse(f *testing.F) {
 			}
 			seen[p.Name] = true
 			for _, to := range p.To {
-				for _, name := range append(to.Services(), to.TargetRef.Name) {
+				for _, name := range append(slices.Sorted(maps.Keys(to.Subsets())), to.TargetRef.Name) {
 					if name != "" && !services[name] {
 						in.Services = append(in.Services, service(name))
 					}

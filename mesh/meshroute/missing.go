@@ -26,7 +26,7 @@ func (c *compiler) missingBackends() {
 	for _, p := range c.mesh.mention(c.service).from {
 		for _, r := range p.Rules {
 			for _, ref := range r.BackendRefs {
-				if id := ref.Subset().ID; ref.Name == c.service && !slices.Contains(policies[id], p.Policy.Name) {
+				if id := ref.Subset(); ref.Name == c.service && !slices.Contains(policies[id], p.Policy.Name) {
 					policies[id] = append(policies[id], p.Policy.Name)
 				}
 			}

@@ -24,10 +24,10 @@ const maxRank = 2
 // maxPreferred bounds the endpoints in the variants of a service by node: each node has one, with all endpoints.
 const maxPreferred = 20_000
 
-// preferences returns the variants of a subset by zone and by node: a client on a node that has endpoints of its own falls back
+// preferences returns the variants of the endpoints with some tags by zone and by node: a client on a node that has endpoints of its own falls back
 // to those for the zone of the node. If there are host names, the only variant is without these, for clients that reject them.
-func (s *Service) preferences(sub meshpolicy.Subset) (list []preference) {
-	if slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(sub.Tags) && !e.isIP() }) {
+func (s *Service) preferences(tags map[string]string) (list []preference) {
+	if slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(tags) && !e.isIP() }) {
 		onlyIP := func(e *Endpoint) (uint32, bool) { return 0, e.isIP() }
 		return []preference{{meshpolicy.AddressesKey, meshpolicy.IPAddresses, 1, onlyIP}}
 	}
@@ -35,7 +35,7 @@ func (s *Service) preferences(sub meshpolicy.Subset) (list []preference) {
 	count := 0
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if !e.has(sub.Tags) {
+		if !e.has(tags) {
 			continue
 		}
 		count++

@@ -233,7 +233,7 @@ func (t routeTable) nowhere() *routepb.Route_Route {
 }
 
 func (t routeTable) cluster(ref *meshpolicy.BackendRef) string {
-	id := ref.Subset().ID
+	id := ref.Subset()
 	if t.grpc && t.mesh.service(ref.Name) == nil {
 		id = missingID(id)
 	}

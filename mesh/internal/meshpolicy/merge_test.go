@@ -59,13 +59,10 @@ func TestNew(t *testing.T) {
 		}))
 	}
 	p := build("t", "s", "b", "/a/")
-	var subsets []string
-	for _, s := range p.To[0].Subsets() {
-		subsets = append(subsets, s.ID)
-	}
-	xdstest.Equal(t, "services", []string{"0", "a", "b"}, p.To[0].Services())
-	xdstest.Equal(t, "subsets", []string{"a;v=1", "b;y=2;z=1"}, subsets)
-	xdstest.Equal(t, "a service without tags", "b", meshpolicy.NewSubset("b", nil).ID)
+	xdstest.Equal(t, "subsets", map[string]meshpolicy.Subsets{
+		"0": {}, "a": {"a;v=1": {"v": "1"}}, "b": {"b;y=2;z=1": {"y": "2", "z": "1"}},
+	}, p.To[0].Subsets())
+	xdstest.Equal(t, "a service without tags", "b", meshpolicy.BackendRef{Name: "b"}.Subset())
 	xdstest.Equal(t, "an empty list of backends leads nowhere", false, (&meshpolicy.Rule{}).Nowhere())
 	for path, same := range map[string]bool{"/a": true, "/b": false} {
 		xdstest.Equal(t, "equal matches with "+path, same, p.To[0].Rules[0].MatchesKey() == build("t", "s", "b", path).To[0].Rules[0].MatchesKey())

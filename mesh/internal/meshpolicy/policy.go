@@ -67,8 +67,7 @@ type To struct {
 	// Index is that of the entry in the document.
 	Index int
 
-	services []string
-	subsets  []Subset
+	subsets map[string]Subsets
 }
 
 // Path is the place of the destination in the document.
@@ -274,25 +273,10 @@ func (r *Rule) References() iter.Seq[Reference] {
 // String returns the service with the tags, such as "backend{version=v1}".
 func (r BackendRef) String() string { return r.Name + FormatTags(r.Tags) }
 
-// Subset returns the selected endpoints.
-func (r BackendRef) Subset() Subset { return NewSubset(r.Name, r.Tags) }
-
-// Subset is a service, or its endpoints with the tags.
-type Subset struct {
-	// ID is equal for equal subsets, such as "backend" or "backend;version=v1;zone=a".
-	ID, Service string
-	Tags        map[string]string
+// Subset returns the ID of the selected endpoints, which is equal for equal ones only, such as "backend" or "backend;version=v1;zone=a".
+func (r BackendRef) Subset() string {
+	return strings.Join(append([]string{r.Name}, pairs(r.Tags)...), ";")
 }
 
-// NewSubset returns the endpoints of a service that have the tags.
-func NewSubset(service string, tags map[string]string) Subset {
-	if len(tags) == 0 {
-		return Subset{service, service, nil}
-	}
-	var id strings.Builder
-	id.WriteString(service)
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		id.WriteString(";" + key + "=" + tags[key])
-	}
-	return Subset{id.String(), service, tags}
-}
+// Subsets are the tags of subsets of one service, by their IDs.
+type Subsets map[string]map[string]string

@@ -3,7 +3,6 @@ package meshpolicy
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 // New completes a policy: it normalizes the matches of its rules, and computes the keys for merging and
@@ -20,30 +19,25 @@ func New(p Policy) *Policy {
 // MatchesKey is equal for rules with equal Matches.
 func (r *Rule) MatchesKey() string { return r.matchesKey }
 
-// Services are the names of services in the rules, in order, each once.
-func (t *To) Services() []string { return t.services }
-
-// Subsets are the subsets in the rules that have tags, ordered by id, each once.
-func (t *To) Subsets() []Subset { return t.subsets }
+// Subsets are those with tags that the rules name, by the services in the rules. A service may have none.
+func (t *To) Subsets() map[string]Subsets { return t.subsets }
 
 func (t *To) seal() {
-	t.Rules, t.services, t.subsets = slices.Clone(t.Rules), nil, nil
+	t.Rules, t.subsets = slices.Clone(t.Rules), make(map[string]Subsets)
 	for i := range t.Rules {
 		r := &t.Rules[i]
 		r.To, r.Index = t, i
 		r.Matches = NormalizeMatches(r.Matches)
 		r.matchesKey = Key(r.Matches)
 		for ref := range r.References() {
-			t.services = append(t.services, ref.Name)
+			if t.subsets[ref.Name] == nil {
+				t.subsets[ref.Name] = make(Subsets)
+			}
 			if len(ref.Tags) > 0 {
-				t.subsets = append(t.subsets, ref.Subset())
+				t.subsets[ref.Name][ref.Subset()] = ref.Tags
 			}
 		}
 	}
-	slices.Sort(t.services)
-	t.services = slices.Compact(t.services)
-	slices.SortFunc(t.subsets, func(a, b Subset) int { return strings.Compare(a.ID, b.ID) })
-	t.subsets = slices.CompactFunc(t.subsets, func(a, b Subset) bool { return a.ID == b.ID })
 }
 
 // Key returns a string that is equal for equal parts of policies only. Only exported fields count.

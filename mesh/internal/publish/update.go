@@ -136,7 +136,7 @@ func place(content *folder.Content, r *meshroute.Resource) (text, file string) {
 	}
 	for _, p := range content.Policies {
 		if slices.ContainsFunc(p.To, func(to meshpolicy.To) bool {
-			return to.TargetRef.Name == r.Service || slices.Contains(to.Services(), r.Service)
+			return to.TargetRef.Name == r.Service || to.Subsets()[r.Service] != nil
 		}) {
 			return fmt.Sprintf("%s, which policy %s names at %s", r.Service, p.Name, p.Source), p.Source.File
 		}
