@@ -305,12 +305,9 @@ func (b *builder) destination(name string, isOther bool) *destination {
 func (b *builder) collectResources() {
 	m, before := b.mesh, b.previous
 	var old, now []*Resource
-	m.services.Diff(before.services, func(_ string, was, is *serviceResources, _, _ bool) {
-		old, now = append(old, was.resources()...), append(now, is.resources()...)
-	})
-	m.destinations.Diff(before.destinations, func(_ string, was, is *destination, _, _ bool) {
-		old, now = append(old, was.resources()...), append(now, is.resources()...)
-	})
+	replace := func(was, is []*Resource) { old, now = append(old, was...), append(now, is...) }
+	m.services.Diff(before.services, func(_ string, was, is *serviceResources, _, _ bool) { replace(was.resources(), is.resources()) })
+	m.destinations.Diff(before.destinations, func(_ string, was, is *destination, _, _ bool) { replace(was.resources(), is.resources()) })
 	for key, r := range before.servers {
 		if m.servers[key] != r {
 			old = append(old, r)

@@ -20,22 +20,22 @@ const (
 type Filter struct {
 	Type string
 	// Headers is for RequestHeaderModifier and ResponseHeaderModifier.
-	Headers *HeaderModifier `json:",omitempty"`
-	Mirror  *BackendRef     `json:",omitempty"`
+	Headers *HeaderModifier
+	Mirror  *BackendRef
 	// MirrorPerMillion is the share of the requests that are mirrored; nil is all.
-	MirrorPerMillion *uint32   `json:",omitempty"`
-	Redirect         *Redirect `json:",omitempty"`
-	Rewrite          *Rewrite  `json:",omitempty"`
+	MirrorPerMillion *uint32
+	Redirect         *Redirect
+	Rewrite          *Rewrite
 }
 
 // HeaderModifier edits headers. Names are unique and in lower case.
 type HeaderModifier struct {
 	// Set replaces the values of a header.
-	Set []Header `json:",omitempty"`
+	Set []Header
 	// Add adds a value.
-	Add []Header `json:",omitempty"`
+	Add []Header
 	// Remove has names.
-	Remove []string `json:",omitempty"`
+	Remove []string
 }
 
 // Header is a header and its value, which may be empty.
@@ -44,19 +44,19 @@ type Header struct{ Name, Value string }
 // Redirect is the target of a redirect. Empty fields are those of the request.
 type Redirect struct {
 	// Scheme is "http" or "https".
-	Scheme   string        `json:",omitempty"`
-	Hostname string        `json:",omitempty"`
-	Path     *PathModifier `json:",omitempty"`
+	Scheme   string
+	Hostname string
+	Path     *PathModifier
 	// Port is 0 or a port. 0 with a Scheme means the scheme's port.
-	Port uint32 `json:",omitempty"`
+	Port uint32
 	// StatusCode is 301, 302, 303, 307 or 308; the default is 302.
 	StatusCode int
 }
 
 // Rewrite changes the URL. It is not empty.
 type Rewrite struct {
-	Hostname string        `json:",omitempty"`
-	Path     *PathModifier `json:",omitempty"`
+	Hostname string
+	Path     *PathModifier
 }
 
 // PathModifier changes a path.

@@ -229,13 +229,13 @@ type BackendRef struct {
 	// Name is that of the service.
 	Name string
 	// Tags are required of endpoints; empty means all endpoints of the service.
-	Tags map[string]string `json:",omitempty"`
+	Tags map[string]string
 	// TagLines are the lines of the tags in the policy's file.
-	TagLines map[string]int `json:"-"`
+	TagLines map[string]int
 	// Weight is relative to the sum of all. It is 0 in a mirror.
 	Weight uint32
 	// Filters edit the headers of the requests that go there, and of their responses.
-	Filters []Filter `json:",omitempty"`
+	Filters []Filter
 }
 
 // Reference is a reference to a service in a rule: a backend, or that of a mirror.

@@ -40,11 +40,11 @@ func (t *To) seal() {
 	}
 }
 
-// Key returns a string that is equal for equal parts of policies only. Only exported fields count.
-func Key(part any) string {
-	b, err := json.Marshal(part)
+// Key returns a string that is equal for equal matches, or equal lists of them, only.
+func Key(matches any) string {
+	b, err := json.Marshal(matches)
 	if err != nil {
-		panic(err) // impossible for strings, numbers, and structs and maps of these
+		panic(err) // impossible for strings, and structs of these
 	}
 	return string(b)
 }
