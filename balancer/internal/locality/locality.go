@@ -180,9 +180,7 @@ func newEndpointPolicy(env *tree.Env, name string, changed func()) endpointPolic
 		return ringhash.New(env, changed)
 	case xdsresource.PolicyMaglev:
 		return ringhash.NewMaglev(env, changed)
-	case xdsresource.PolicySlowStart:
-		return random.NewSlowStart(env, changed)
-	case xdsresource.PolicyRandom:
+	case xdsresource.PolicyRandom, xdsresource.PolicySlowStart:
 		return random.New(env, changed)
 	default:
 		return leaf.New(env, name, leaf.ForLocality, changed)

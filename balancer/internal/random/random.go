@@ -25,8 +25,6 @@ import (
 type Policy struct {
 	env     *tree.Env
 	changed func()
-	// configured says that the policy has a configuration.
-	configured bool
 
 	set    *perendpoint.Set // each Member has an *endpoint
 	config xdsresource.SlowStart
@@ -54,25 +52,17 @@ type endpoint struct {
 	done     func(balancer.DoneInfo)
 }
 
-// New returns a Policy for RANDOM, which needs an Update before anything else is called. It has no configuration.
+// New returns a Policy, which needs an Update before anything else is called. The configuration is as xdsresource.ParseSlowStart reads
+// it; RANDOM has an empty one.
 func New(env *tree.Env, changed func()) *Policy {
 	p := &Policy{env: env, changed: changed}
 	p.set = perendpoint.New(env, p.memberChanged)
 	return p
 }
 
-// NewSlowStart is New for round robin and least request. The configuration is as xdsresource.ParseSlowStart reads it.
-func NewSlowStart(env *tree.Env, changed func()) *Policy {
-	p := New(env, changed)
-	p.configured = true
-	return p
-}
-
 // Update sets the endpoints, of which one at least is usable, and the configuration.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
-	if p.configured {
-		p.config = perendpoint.Config(xdsresource.ParseSlowStart, config)
-	}
+	p.config = perendpoint.Config(xdsresource.ParseSlowStart, config)
 	p.set.Update(endpoints)
 	members := p.set.Members()
 	p.ready, p.failed = newGroup(connectivity.Ready, len(members)), newGroup(connectivity.TransientFailure, len(members))
