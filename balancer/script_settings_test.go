@@ -79,9 +79,11 @@ func (s *script) outliers(settings string) *xdsresource.OutlierDetection {
 	}
 	of := map[string]any{"interval": &o.Interval, "base": &o.BaseEjectionTime, "max-time": &o.MaxEjectionTime,
 		"jitter": &o.MaxEjectionTimeJitter, "max-percent": &o.MaxEjectionPercent}
+	for r, name := range [xdsresource.Runs]string{"5xx", "gateway", "local"} {
+		of[name], o.Consecutive[r].EnforcementPercentage = &o.Consecutive[r].Failures, 100
+	}
 	for _, setting := range strings.Split(settings, ",") {
 		key, value, _ := strings.Cut(setting, ":")
-		inARow := &xdsresource.ConsecutiveEjection{EnforcementPercentage: 100}
 		switch key {
 		case "success":
 			c := &xdsresource.SuccessRateEjection{EnforcementPercentage: 100, MinimumHosts: 5, RequestVolume: 100}
@@ -91,12 +93,8 @@ func (s *script) outliers(settings string) *xdsresource.OutlierDetection {
 			c := &xdsresource.FailurePercentageEjection{EnforcementPercentage: 100, MinimumHosts: 5, RequestVolume: 50}
 			o.FailurePercentage = c
 			of[key], of["hosts"], of["volume"], of["enforced"] = &c.Threshold, &c.MinimumHosts, &c.RequestVolume, &c.EnforcementPercentage
-		case "5xx":
-			o.Consecutive5xx, of[key] = inARow, &inARow.Failures
-		case "gateway":
-			o.ConsecutiveGatewayFailure, of[key] = inARow, &inARow.Failures
 		case "local":
-			o.SplitLocalOriginErrors, o.ConsecutiveLocalOriginFailure, of[key] = true, inARow, &inARow.Failures
+			o.SplitLocalOriginErrors = true
 		}
 		switch field := of[key].(type) {
 		case *uint32:

@@ -85,17 +85,30 @@ type OutlierDetection struct {
 	// SuccessRate and FailurePercentage are nil if they are not in use.
 	SuccessRate       *SuccessRateEjection
 	FailurePercentage *FailurePercentageEjection
-	// The ejections for consecutive failures are Envoy's; gRFC A50 does not have them. They are
-	// nil if they are not in use. ConsecutiveLocalOriginFailure needs SplitLocalOriginErrors.
-	Consecutive5xx, ConsecutiveGatewayFailure, ConsecutiveLocalOriginFailure *ConsecutiveEjection
-	// SplitLocalOriginErrors says that RPCs without an answer count for
-	// ConsecutiveLocalOriginFailure, not for the other two.
+	// Consecutive are the ejections for consecutive failures, which are Envoy's; gRFC A50 does not have them.
+	// That of LocalOrigin needs SplitLocalOriginErrors.
+	Consecutive [Runs]ConsecutiveEjection
+	// SplitLocalOriginErrors says that RPCs without an answer count for LocalOrigin, not for the other two.
 	SplitLocalOriginErrors bool
 }
 
+// Run is a kind of consecutive failures, as Envoy tells them apart: Envoy counts a gRPC status as the HTTP status that
+// corresponds to it.
+type Run int
+
+const (
+	// FiveHundreds counts UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS.
+	FiveHundreds Run = iota
+	// Gateway counts UNAVAILABLE (503) and DEADLINE_EXCEEDED (504).
+	Gateway
+	// LocalOrigin counts RPCs without any answer, whose connection was lost or whose time was over.
+	LocalOrigin
+	Runs
+)
+
 // ConsecutiveEjection ejects an endpoint at once when it has failed that many RPCs in a row.
 type ConsecutiveEjection struct {
-	// Failures is at least 1.
+	// Failures is 0 if the ejection is not in use.
 	Failures uint32
 	// EnforcementPercentage is as in SuccessRateEjection.
 	EnforcementPercentage uint32
@@ -155,8 +168,7 @@ func (d clusterDecoder) outlierDetection(at *faults.Path, pb *clusterpb.OutlierD
 		o.FailurePercentage = &failures
 	}
 	d.consecutive(at, pb, o)
-	if o.SuccessRate == nil && o.FailurePercentage == nil && o.Consecutive5xx == nil &&
-		o.ConsecutiveGatewayFailure == nil && o.ConsecutiveLocalOriginFailure == nil {
+	if o.SuccessRate == nil && o.FailurePercentage == nil && o.Consecutive == [Runs]ConsecutiveEjection{} {
 		return nil
 	}
 	if o.Interval < bounds.MinOutlierInterval {
@@ -170,20 +182,20 @@ func (d clusterDecoder) outlierDetection(at *faults.Path, pb *clusterpb.OutlierD
 // if one of its two fields is set: gRPC clients have never ejected by them, and a Cluster that does not
 // mention them does not ask for it. A field that is missing then has Envoy's default.
 func (d clusterDecoder) consecutive(at *faults.Path, pb *clusterpb.OutlierDetection, o *OutlierDetection) {
-	decode := func(failures *wrapperspb.UInt32Value, enforcing string, percentage *wrapperspb.UInt32Value, otherwise uint32) *ConsecutiveEjection {
+	decode := func(failures *wrapperspb.UInt32Value, enforcing string, percentage *wrapperspb.UInt32Value, otherwise uint32) ConsecutiveEjection {
 		c := ConsecutiveEjection{Failures: numberOr(failures, 5), EnforcementPercentage: d.percentOr(at.Field(enforcing), percentage, otherwise)}
 		if failures == nil && percentage == nil || c.Failures == 0 || c.EnforcementPercentage == 0 {
-			return nil
+			return ConsecutiveEjection{}
 		}
-		return &c
+		return c
 	}
-	o.Consecutive5xx = decode(pb.GetConsecutive_5Xx(), "enforcing_consecutive_5xx", pb.GetEnforcingConsecutive_5Xx(), 100)
-	o.ConsecutiveGatewayFailure = decode(pb.GetConsecutiveGatewayFailure(),
+	o.Consecutive[FiveHundreds] = decode(pb.GetConsecutive_5Xx(), "enforcing_consecutive_5xx", pb.GetEnforcingConsecutive_5Xx(), 100)
+	o.Consecutive[Gateway] = decode(pb.GetConsecutiveGatewayFailure(),
 		"enforcing_consecutive_gateway_failure", pb.GetEnforcingConsecutiveGatewayFailure(), 0)
 	local := decode(pb.GetConsecutiveLocalOriginFailure(),
 		"enforcing_consecutive_local_origin_failure", pb.GetEnforcingConsecutiveLocalOriginFailure(), 100)
 	if o.SplitLocalOriginErrors = pb.GetSplitExternalLocalOriginErrors(); o.SplitLocalOriginErrors {
-		o.ConsecutiveLocalOriginFailure = local
+		o.Consecutive[LocalOrigin] = local
 	}
 }
 

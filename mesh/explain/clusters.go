@@ -249,14 +249,9 @@ func describeOutliers(o *xdsresource.OutlierDetection) string {
 	if f := o.FailurePercentage; f != nil {
 		parts = append(parts, fmt.Sprintf("more than %d%% failures (at least %d hosts with %d RPCs)", f.Threshold, f.MinimumHosts, f.RequestVolume))
 	}
-	for _, c := range []struct {
-		ejection *xdsresource.ConsecutiveEjection
-		of       string
-	}{
-		{o.Consecutive5xx, "failures"}, {o.ConsecutiveGatewayFailure, "failures of a gateway"}, {o.ConsecutiveLocalOriginFailure, "RPCs without an answer"},
-	} {
-		if c.ejection != nil {
-			parts = append(parts, fmt.Sprintf("%d %s in a row", c.ejection.Failures, c.of))
+	for run, of := range [xdsresource.Runs]string{"failures", "failures of a gateway", "RPCs without an answer"} {
+		if c := o.Consecutive[run]; c.Failures > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s in a row", c.Failures, of))
 		}
 	}
 	return fmt.Sprintf("every %v: %s; ejected for %v to %v, at most %d%% of the endpoints",

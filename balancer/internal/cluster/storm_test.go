@@ -64,7 +64,7 @@ func (s *storm) cluster() *xdsresource.Cluster {
 	if s.oneOf(3) {
 		c.Outliers = &xdsresource.OutlierDetection{
 			Interval: time.Second, BaseEjectionTime: 2 * time.Second, MaxEjectionTime: 10 * time.Second, MaxEjectionPercent: 60,
-			Consecutive5xx:    &xdsresource.ConsecutiveEjection{Failures: 2, EnforcementPercentage: 100},
+			Consecutive:       [xdsresource.Runs]xdsresource.ConsecutiveEjection{{Failures: 2, EnforcementPercentage: 100}},
 			FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 1},
 		}
 	}

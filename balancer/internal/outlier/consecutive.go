@@ -10,35 +10,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// run is a kind of consecutive failures, as Envoy tells them apart: Envoy counts a gRPC status as the
-// HTTP status that corresponds to it.
-type run int
-
-const (
-	// run5xx counts UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and
-	// DATA_LOSS.
-	run5xx run = iota
-	// runGateway counts UNAVAILABLE (503) and DEADLINE_EXCEEDED (504).
-	runGateway
-	// runLocalOrigin counts RPCs without any answer, whose connection was lost or whose time was
-	// over. It has a limit only if such RPCs do not count for the others.
-	runLocalOrigin
-	runs
-)
-
-// byRun are the methods that eject endpoints for runs.
-var byRun = [runs]string{byConsecutive5xx, byConsecutiveGateway, byConsecutiveLocalOrigin}
-
-// ejectionOf returns the configuration for runs of one kind. nil: nothing is ejected for them.
-func ejectionOf(c *xdsresource.OutlierDetection, r run) *xdsresource.ConsecutiveEjection {
-	return [runs]*xdsresource.ConsecutiveEjection{c.Consecutive5xx, c.ConsecutiveGatewayFailure, c.ConsecutiveLocalOriginFailure}[r]
-}
-
 // sameRuns reports whether failures in a row count as before.
 func sameRuns(a, b *xdsresource.OutlierDetection) bool {
-	for r := range runs {
-		x, y := ejectionOf(a, r), ejectionOf(b, r)
-		if (x == nil) != (y == nil) || x != nil && x.Failures != y.Failures {
+	for r := range a.Consecutive {
+		if a.Consecutive[r].Failures != b.Consecutive[r].Failures {
 			return false
 		}
 	}
@@ -47,7 +22,7 @@ func sameRuns(a, b *xdsresource.OutlierDetection) bool {
 
 // restartRuns has all runs start at 0.
 func (e *endpoint) restartRuns() {
-	for r := range runs {
+	for r := range e.lengths {
 		e.lengths[r].Store(0)
 	}
 }
@@ -71,19 +46,19 @@ func (e *endpoint) ended(info balancer.DoneInfo) {
 		e.unanswered(config, code)
 		return
 	}
-	e.end(runLocalOrigin)
+	e.end(xdsresource.LocalOrigin)
 	switch code {
 	case codes.Canceled:
 		// In all likelihood by the client.
 	case codes.Unavailable, codes.DeadlineExceeded:
-		e.extend(config, run5xx)
-		e.extend(config, runGateway)
+		e.extend(config, xdsresource.FiveHundreds)
+		e.extend(config, xdsresource.Gateway)
 	case codes.Unknown, codes.Unimplemented, codes.Internal, codes.DataLoss:
-		e.extend(config, run5xx)
-		e.end(runGateway)
+		e.extend(config, xdsresource.FiveHundreds)
+		e.end(xdsresource.Gateway)
 	default:
-		e.end(run5xx)
-		e.end(runGateway)
+		e.end(xdsresource.FiveHundreds)
+		e.end(xdsresource.Gateway)
 	}
 }
 
@@ -93,20 +68,20 @@ func (e *endpoint) unanswered(config *xdsresource.OutlierDetection, code codes.C
 	switch {
 	case code != codes.Unavailable && code != codes.DeadlineExceeded:
 	case config.SplitLocalOriginErrors:
-		e.extend(config, runLocalOrigin)
+		e.extend(config, xdsresource.LocalOrigin)
 	default:
-		e.extend(config, run5xx)
-		e.extend(config, runGateway)
+		e.extend(config, xdsresource.FiveHundreds)
+		e.extend(config, xdsresource.Gateway)
 	}
 }
 
-func (e *endpoint) extend(config *xdsresource.OutlierDetection, r run) {
-	if by := ejectionOf(config, r); by != nil && e.lengths[r].Add(1) == by.Failures {
+func (e *endpoint) extend(config *xdsresource.OutlierDetection, r xdsresource.Run) {
+	if limit := config.Consecutive[r].Failures; limit > 0 && e.lengths[r].Add(1) == limit {
 		e.detector.env.Loop.PostFromPick(func() { e.detector.ranTooLong(e, r) })
 	}
 }
 
-func (e *endpoint) end(r run) {
+func (e *endpoint) end(r xdsresource.Run) {
 	if e.lengths[r].Load() != 0 {
 		e.lengths[r].Store(0)
 	}
@@ -115,12 +90,12 @@ func (e *endpoint) end(r run) {
 // ranTooLong is called when an endpoint has failed as many RPCs in a row as the configuration at that time
 // allowed. It ejects the endpoint at once, as Envoy does: the interval does not matter. The next run starts
 // at 0, whether the endpoint is ejected or not.
-func (d *Detector) ranTooLong(e *endpoint, r run) {
+func (d *Detector) ranTooLong(e *endpoint, r xdsresource.Run) {
 	e.lengths[r].Store(0)
 	if d.byKey[e.key] != e {
 		return
 	}
-	if by := ejectionOf(d.config.Load(), r); by != nil {
+	if by := d.config.Load().Consecutive[r]; by.Failures > 0 {
 		d.detected(e, time.Now(), byRun[r], by.EnforcementPercentage)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // The metrics of gRFC A91.
@@ -32,13 +33,10 @@ func metric(name, description string, labels ...string) *grpcbridge.Metric {
 const (
 	bySuccessRate       = "success_rate"
 	byFailurePercentage = "failure_percentage"
-
-	// These are not gRFC A91's. They are named after the fields that ask for them.
-
-	byConsecutive5xx         = "consecutive_5xx"
-	byConsecutiveGateway     = "consecutive_gateway_failure"
-	byConsecutiveLocalOrigin = "consecutive_local_origin_failure"
 )
+
+// byRun are those that eject endpoints for consecutive failures. They are not gRFC A91's, and named after the fields that ask for them.
+var byRun = [xdsresource.Runs]string{"consecutive_5xx", "consecutive_gateway_failure", "consecutive_local_origin_failure"}
 
 // count counts an outlier, by its method and the further labels, if metrics are recorded.
 func (d *Detector) count(m *grpcbridge.Metric, labels ...string) {

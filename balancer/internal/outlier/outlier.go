@@ -42,8 +42,8 @@ type endpoint struct {
 	successes, failures atomic.Uint64
 	succeeded, failed   uint64
 
-	lengths [runs]atomic.Uint32 // of the runs of failures
-	key     string              // in byKey
+	lengths [xdsresource.Runs]atomic.Uint32 // of the runs of failures
+	key     string                          // in byKey
 	// used is false if the endpoint gets RPCs of sessions only, as it is not in the subset (gRFC A68).
 	used bool
 	// ejectedAt is when it was last ejected, and ejectedBy why. jitter is added to the duration.
