@@ -19,7 +19,7 @@ type picker struct {
 	policy  *Policy
 	places  places
 	members []*perendpoint.Member
-	// header is the header to hash, or empty.
+	// header is hashed in place of what the route's hash policies give, unless it is empty.
 	header string
 }
 

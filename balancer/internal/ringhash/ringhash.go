@@ -24,12 +24,8 @@ type Policy struct {
 
 	set       *perendpoint.Set
 	config    string
-	endpoints []xdsresource.Endpoint // those in places
-	places    places
-	// header is hashed in place of what the route's hash policies give, unless it is empty.
-	header string
-	picker *picker // of the last update
-	state  balancer.State
+	endpoints []xdsresource.Endpoint // those in the places of the picker
+	picker    *picker                // of the last update
 }
 
 // New returns a Policy with a ring, which needs an Update before anything else is called. The
@@ -57,46 +53,46 @@ func newPolicy(env *tree.Env, changed func(), place func(string, []xdsresource.E
 // Update sets the endpoints, of which one at least is usable, and the configuration. If both are unchanged, so are the places.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.set.Update(endpoints)
-	members := slices.Clone(p.set.Members())
 	usable := make([]xdsresource.Endpoint, 0, len(endpoints))
-	for _, m := range members {
+	for _, m := range p.set.Members() {
 		usable = append(usable, m.Endpoint())
 	}
-	if p.places == nil || config != p.config || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
+	now := &picker{policy: p, members: p.set.Members()}
+	if p.picker == nil || config != p.config || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
 		p.config, p.endpoints = config, usable
-		p.places, p.header = p.place(config, usable)
+		now.places, now.header = p.place(config, usable)
+	} else {
+		now.places, now.header = p.picker.places, p.picker.header
 	}
-	p.picker = &picker{policy: p, places: p.places, members: members, header: p.header}
-	p.refresh()
+	p.picker = now
+	p.revive()
 }
 
-func (p *Policy) State() balancer.State { return p.state }
+func (p *Policy) State() balancer.State {
+	return balancer.State{ConnectivityState: p.aggregate(), Picker: p.picker}
+}
 
 // ExitIdle connects one endpoint if none is connected or connecting, for a policy above that
 // has to find out whether the ring works.
 func (p *Policy) ExitIdle() {
-	if p.state.ConnectivityState == connectivity.Idle {
+	if p.aggregate() == connectivity.Idle {
 		p.connectOne()
-		p.refresh()
 	}
 }
 
 func (p *Policy) Close() { p.set.Close() }
 
 func (p *Policy) memberChanged(*perendpoint.Member) {
-	p.refresh()
+	p.revive()
 	p.changed()
 }
 
-// refresh computes the state from those of the endpoints.
-func (p *Policy) refresh() {
-	s := p.aggregate()
-	if s == connectivity.Connecting || s == connectivity.TransientFailure {
-		// If a priority above has given up on the ring there may be no picks. The ring has to
-		// find out by itself that it works again (gRFC A61).
+// revive has an endpoint connect unless RPCs see to that. If a priority above has given up on the ring there may be no picks: the ring
+// has to find out by itself that it works again (gRFC A61).
+func (p *Policy) revive() {
+	if s := p.aggregate(); s == connectivity.Connecting || s == connectivity.TransientFailure {
 		p.connectOne()
 	}
-	p.state = balancer.State{ConnectivityState: s, Picker: p.picker}
 }
 
 // aggregate is gRFC A42, "Aggregated Connectivity State".
