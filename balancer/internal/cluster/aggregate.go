@@ -132,16 +132,18 @@ func (a *aggregate) Inspect() inspect.Cluster {
 	if !serves(a.config) {
 		return d
 	}
-	described := a.clusters.Inspect()
-	d.Members = make([]inspect.Member, len(described))
-	for i := range described {
-		m, entry := &d.Members[i], described[i].Entry
-		m.Use = described[i].Use
-		if policy, ok := described[i].Policy.(*Graceful); ok {
-			m.Cluster = policy.Inspect()
+	u := a.config.Underlying
+	d.Members = make([]inspect.Member, len(u.Names))
+	for i, name := range u.Names {
+		m := &d.Members[i]
+		use, policy := a.clusters.Inspect(i)
+		m.Use = use
+		if serving, ok := policy.(*Graceful); ok {
+			m.Cluster = serving.Inspect()
 			m.Use.Error = failure(&m.Cluster)
 		} else {
-			m.Cluster = Describe(entry.Name, entry.Config)
+			config, _ := u.States.Get(name)
+			m.Cluster = Describe(name, config)
 		}
 	}
 	return d

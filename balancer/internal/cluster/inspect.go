@@ -87,11 +87,11 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 	if p == nil || p.priorities == nil {
 		return all
 	}
-	described := p.priorities.Inspect()
-	for i := range min(len(all), len(described)) {
-		d := &described[i]
-		all[i].Use, all[i].State = d.Use, inspect.State(d.State.String())
-		if child, ok := d.Policy.(*locality.Policy); ok {
+	for i := range all {
+		use, policy := p.priorities.Inspect(i)
+		all[i].Use = use
+		if child, ok := policy.(*locality.Policy); ok {
+			all[i].State = inspect.State(child.State().ConnectivityState.String())
 			all[i].Use.Error = lastError(all[i].Localities, child.Failure())
 			setStates(all[i].Localities, child.States(), p.need.across)
 		}

@@ -65,6 +65,7 @@ type fixture struct {
 	t        testing.TB
 	loop     *tree.Loop
 	policy   *priority.Policy[string]
+	names    []string
 	children map[string]*fakeChild
 	// initial is the state in which a child is created; CONNECTING by default.
 	initial map[string]connectivity.State
@@ -93,6 +94,7 @@ func newFixture(t testing.TB) *fixture {
 func (f *fixture) update(names ...string) {
 	f.loop.Do(func() {
 		var entries []priority.Entry[string]
+		f.names = names
 		for _, n := range names {
 			entries = append(entries, priority.Entry[string]{Name: n, Config: n})
 		}
@@ -191,9 +193,9 @@ func (f *fixture) each(of func(*fakeChild) int) (after string) {
 func (f *fixture) uses() (all []string) {
 	start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	f.loop.Do(func() {
-		for _, d := range f.policy.Inspect() {
-			u := d.Use
-			text := fmt.Sprintf("%s %s %v", d.Entry.Config, u.Status, d.State)
+		for i, name := range f.names {
+			u, policy := f.policy.Inspect(i)
+			text := fmt.Sprintf("%s %s", name, u.Status)
 			if u.InUse {
 				text = "* " + text
 			}
@@ -208,8 +210,8 @@ func (f *fixture) uses() (all []string) {
 			if u.TimedOut {
 				text += " timed out"
 			}
-			if (d.Policy == nil) != u.Since.IsZero() {
-				f.t.Errorf("%s: its policy is %v", text, d.Policy)
+			if (policy == nil) != u.Since.IsZero() {
+				f.t.Errorf("%s: its policy is %v", text, policy)
 			}
 			all = append(all, text)
 		}
