@@ -3,8 +3,6 @@ package cluster
 import (
 	"fmt"
 
-	"google.golang.org/grpc/connectivity"
-
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -93,23 +91,19 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 		if child, ok := policy.(*locality.Policy); ok {
 			all[i].State = inspect.State(child.State().ConnectivityState.String())
 			all[i].Use.Error = lastError(all[i].Localities, child.Failure())
-			setStates(all[i].Localities, child.States(), p.need.across)
+			states := child.States()
+			for j := range groups[i] {
+				id := groups[i][j].ID
+				if p.need.across {
+					id = xdsresource.LocalityID{}
+				}
+				if s, ok := states[id]; ok {
+					all[i].Localities[j].State = inspect.State(s.String())
+				}
+			}
 		}
 	}
 	return all
-}
-
-func setStates(localities []inspect.Locality, states map[xdsresource.LocalityID]connectivity.State, across bool) {
-	for i := range localities {
-		l := &localities[i]
-		id := xdsresource.LocalityID{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
-		if across {
-			id = xdsresource.LocalityID{}
-		}
-		if s, ok := states[id]; ok {
-			l.State = inspect.State(s.String())
-		}
-	}
 }
 
 func (p *Policy) inspectLocality(l *xdsresource.Locality) inspect.Locality {
