@@ -76,9 +76,6 @@ func (c *Cluster) Elsewhere() *Locality {
 	return c.elsewhere
 }
 
-// Has reports whether l is of the Key of c.
-func (c *Cluster) Has(l *Locality) bool { return c != nil && l != nil && l.account == c.account }
-
 // SetElsewhere sets how many RPCs are in flight in other processes, whose reports are passed on by PutBack.
 func (c *Cluster) SetElsewhere(inProgress map[LocalityID]uint64) {
 	if c == nil {

@@ -18,9 +18,7 @@ type Locality struct {
 
 	// RPCs in flight are those that were issued and have not ended.
 	issued, succeeded, failed atomic.Uint64
-	// void counts picks without an RPC: the connection had ended, and gRPC picked again.
-	void   atomic.Uint64
-	unsent unsent
+	unsent                    unsent
 
 	// The following is guarded by Store.mu.
 
@@ -56,8 +54,8 @@ func (l *Locality) End(info balancer.DoneInfo) {
 		l.failed.Add(1)
 	case info.BytesSent:
 		l.succeeded.Add(1)
-	default:
-		l.void.Add(1)
+	default: // There was no RPC: the connection had ended, and gRPC picks again.
+		l.issued.Add(^uint64(0))
 	}
 }
 
@@ -65,8 +63,7 @@ func (l *Locality) End(info balancer.DoneInfo) {
 // and read before them, so that no RPC has ended that was not issued.
 func (l *Locality) counts() Counts {
 	n := Counts{Succeeded: l.succeeded.Load(), Failed: l.failed.Load()}
-	void := l.void.Load()
-	n.Issued = l.issued.Load() - void
+	n.Issued = l.issued.Load()
 	n.InProgress = n.Issued - n.Succeeded - n.Failed + l.elsewhere
 	return n
 }

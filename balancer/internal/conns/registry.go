@@ -223,9 +223,6 @@ func (r *Registry) unsetLocked(rec *Record) {
 	rec.addresses.Store(nil)
 	rec.used.Store(0)
 	rec.reviewLocked()
-	if at, loads := rec.at.Load(), r.config.Loads; !loads.Has(at.load) {
-		rec.at.Store(&place{locality: at.locality, load: loads.Elsewhere()})
-	}
 	if len(rec.conns) == 0 {
 		r.records.Delete(rec.Address)
 	}
