@@ -114,7 +114,7 @@ func (sub *subscription) relevantVersions(change subscriptionChange, versions ma
 	for name, version := range versions {
 		key := keyOf(name)
 		inGlob := key.collection != "" && asked[key.glob()]
-		if !key.isGlob() && (asked[key] || inGlob || wildcard) {
+		if key.leaf != wildcardName && (asked[key] || inGlob || wildcard) {
 			known[name] = version
 		}
 	}

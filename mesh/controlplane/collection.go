@@ -51,11 +51,6 @@ func (sub *subscription) awaitsCollection(of nameKey) bool {
 	return sub.anyCollection(of, func(a *ask) bool { return a.entryOf(sub) == awaited })
 }
 
-// wildcardClosed reports whether the wildcard, or each of several, is closed.
-func (sub *subscription) wildcardClosed() bool {
-	return sub.anyCollection(wildcardKey, sub.isClosed) && !sub.anyCollection(wildcardKey, func(a *ask) bool { return !sub.isClosed(a) })
-}
-
 // refuseWildcard ends the stream if the source has answered a wildcard with an error. The caller holds Store.mu, and not stream.mu.
 func (sub *subscription) refuseWildcard(a *ask) {
 	if !sub.isWildcard(sub.topicOf(a)) || !sub.isClosed(a) {
@@ -74,11 +69,6 @@ func (sub *subscription) collectionAnswered(a *ask, old *entry) {
 	defer s.mu.Unlock()
 	sub.keepSent(a, old)
 	sub.reviews = len(sub.deferred)
-	if sub.mode == pushAll || sub.isWildcard(tp) {
-		sub.items.all = true
-	}
-	if !sub.isWildcard(tp) {
-		sub.items.add(tp, dueNow, false)
-	}
+	sub.dueChanged(tp)
 	s.markDue(sub)
 }

@@ -41,24 +41,15 @@ func (sub *subscription) compose() batch {
 		return w.batch
 	}
 	sub.delivery.sending, d.changed = d.changed, time.Time{}
-	all, again := d.all, d.allAgain
-	d.all, d.allAgain = false, false
 	d.promote(sub.stream.store.pace.due)
 	rest := len(d.queues[dueLater]) > 0
-	opened := map[nameKey][]opening{}
-	switch {
-	case sub.mode == pushAll:
-	case sub.mode == pushChanged:
+	if sub.mode == pushChanged {
 		w.batch.resources = make([]namedResource, 0, len(d.queues[dueNow]))
-	case all && sub.wildcardClosed():
-		d.all, d.allAgain = true, again // due when it opens
-	case all:
-		w.batch.answer, w.batch.noMembers = true, true
-		opened[wildcardKey] = []opening{{wildcardTopic, again}}
 	}
+	opened := map[nameKey][]opening{}
 	for _, tp := range d.queues[dueNow] {
-		if w.isGlob(tp) && sub.named(tp) {
-			w.openGlob(tp, d.get(tp).again, opened)
+		if sub.isCollection(tp) && sub.named(tp) {
+			w.open(tp, d.get(tp).again, opened)
 		}
 	}
 	w.addMembers(opened)
@@ -67,12 +58,19 @@ func (sub *subscription) compose() batch {
 		sub.stream.markDue(sub)
 	}
 	var renewed []topic
+	var all bool
 	for _, tp := range topics {
 		if tp.renewed {
 			renewed = append(renewed, tp.topic)
 		}
-		if tp.due == dueNow && !w.isGlob(tp.topic) {
+		switch {
+		case tp.due != dueNow:
+		case tp.topic == wholeList:
+			all = true
+		case !sub.isCollection(tp.topic):
 			w.compose(tp.topic, tp.again)
+		case sub.current(tp.topic) == awaited:
+			d.add(tp.topic, dueNow, tp.again) // until it opens
 		}
 	}
 	w.list(all, len(renewed) > 0)
@@ -148,14 +146,11 @@ func (w *composer) addMember(key nameKey, o opening) {
 	}
 	for _, e := range w.sub.table.entries(key) {
 		tp := variantTopic(key, e.parameters())
-		if o.of == wildcardTopic && w.sub.inCollection(tp, e, true) || w.inOne(o.of, e) {
+		if w.inOne(o.of, e) {
 			w.add(tp, o.again)
 		}
 	}
 }
-
-// isGlob reports whether a topic is a glob collection, which SotW does not have.
-func (w *composer) isGlob(tp topic) bool { return w.sub.mode == pushDifference && tp.name.isGlob() }
 
 // isMember reports whether the client may know a topic as a member of a collection.
 func (w *composer) isMember(tp topic) bool {
@@ -163,29 +158,27 @@ func (w *composer) isMember(tp topic) bool {
 	return variant || w.sub.addressing == byNames
 }
 
-// inOne reports whether a subscription to a glob collection covers a member.
-func (w *composer) inOne(glob topic, e *entry) bool {
+// inOne reports whether a subscription to a collection covers a member.
+func (w *composer) inOne(of topic, e *entry) bool {
 	if w.sub.addressing == byNames {
 		return true
 	}
-	a := w.sub.askOf(glob)
+	a := w.sub.askOf(of)
 	return a != nil && a.refused == nil && a.constraints.Match(e.parameters())
 }
 
-// openGlob composes a glob collection, and adds it to opened if it is new to the client.
-func (w *composer) openGlob(tp topic, again bool, opened map[nameKey][]opening) {
+// open composes a collection, and adds it to opened if it is new to the client.
+func (w *composer) open(tp topic, again bool, opened map[nameKey][]opening) {
 	now := w.sub.current(tp)
 	if now == awaited {
-		if again {
-			w.sub.setSent(tp, awaited) // so that the members are sent even if they are known
-		}
 		return
 	}
-	// The client learns which members exist, so none is kept.
-	for member := range w.sub.kept {
-		if member.name.collection == tp.name.collection {
-			w.sub.restore(member)
-			w.add(member, false)
+	if tp.name.isGlob() { // the client learns which members exist, so none is kept
+		for member := range w.sub.kept {
+			if member.name.collection == tp.name.collection {
+				w.sub.restore(member)
+				w.add(member, false)
+			}
 		}
 	}
 	old := w.sub.lastSent(tp)
@@ -198,7 +191,9 @@ func (w *composer) openGlob(tp topic, again bool, opened map[nameKey][]opening) 
 		// that no longer exist.
 		opened[tp.name] = append(opened[tp.name], opening{tp, again || old != nil})
 		w.sub.setSent(tp, absence)
-		if w.isEmpty(tp) {
+		if !tp.name.isGlob() {
+			w.batch.answer, w.batch.noMembers = true, true
+		} else if w.isEmpty(tp) {
 			w.markRemoved(tp, absence)
 		}
 	}

@@ -59,6 +59,17 @@ func (s *stream) takeDue() []*subscription {
 	return due
 }
 
+// dueChanged makes a topic due that has changed, and the complete response that has it. The caller holds stream.mu.
+func (sub *subscription) dueChanged(tp topic) {
+	if sub.mode == pushAll {
+		sub.items.add(wholeList, dueNow, false)
+		if !sub.named(tp) {
+			return // it is in the response
+		}
+	}
+	sub.items.add(tp, dueNow, false)
+}
+
 // postpone makes a topic that could not be sent due again. The caller holds stream.mu.
 func (sub *subscription) postpone(tp topic, again bool) {
 	sub.items.add(tp, dueNow, again)

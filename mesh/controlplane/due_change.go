@@ -78,10 +78,13 @@ func (r *resubscription) dueAgain(before interest) error {
 	}
 	switch sub.mode {
 	case pushAll:
-		sub.items.all = sub.items.all || len(change.added) > 0
+		differs := len(change.added) > 0
 		for tp := range change.removed {
 			// The client could take what it unsubscribed from for a resource that its wildcard covers.
-			sub.items.all = sub.items.all || sub.wildcard() && tp.name.collection != ""
+			differs = differs || sub.wildcard() && tp.name.collection != ""
+		}
+		if differs {
+			sub.items.add(wholeList, dueNow, false)
 		}
 	case pushDifference:
 		sub.compareClaims()
@@ -89,25 +92,18 @@ func (r *resubscription) dueAgain(before interest) error {
 	return nil
 }
 
-// dueNamed makes a topic that is subscribed by name due. Over delta the wildcard is due as a whole.
+// dueNamed makes a topic that is subscribed by name due.
 func (sub *subscription) dueNamed(tp topic, again bool) {
 	if again {
 		sub.requestedAgain(tp)
 	}
-	if sub.mode == pushDifference && sub.isWildcard(tp) {
-		sub.items.all, sub.items.allAgain = true, sub.items.allAgain || again
-	} else {
-		sub.items.add(tp, dueLater, again)
-	}
+	sub.items.add(tp, dueLater, again)
 }
 
 // forgetUnwanted drops the state of what is no longer subscribed. While there is a wildcard, the
 // removal of what that does not cover is due, as the client cannot know.
 func (r *resubscription) forgetUnwanted() error {
 	sub := r.sub
-	if !sub.wildcard() {
-		sub.items.all, sub.items.allAgain = false, false
-	}
 	dropsDue := sub.addressing == byNames && !sub.wildcard()
 	for tp := range sub.items.of.m {
 		if !r.next() {

@@ -39,11 +39,12 @@ type items struct {
 	of shrinkingMap[topic, item]
 	// queues have the topics by item.due.
 	queues [dues][]topic
-	// all makes everything that is subscribed due, and allAgain even if the client knows it.
-	all, allAgain bool
 	// changed is the time of the first update that made something due, zero if none did.
 	changed time.Time
 }
+
+// wholeList is the topic of a complete SotW response, which no name has.
+var wholeList = topic{which: "list"}
 
 func (s *items) get(tp topic) item { return s.of.m[tp] }
 
@@ -69,7 +70,7 @@ func (s *items) setKept(tp topic, e *entry) {
 
 // noneDue reports whether nothing is due.
 func (s *items) noneDue() bool {
-	return !s.all && len(s.queues[dueHeartbeat])+len(s.queues[dueLater])+len(s.queues[dueNow]) == 0
+	return len(s.queues[dueHeartbeat])+len(s.queues[dueLater])+len(s.queues[dueNow]) == 0
 }
 
 // add makes a topic due, unless it is earlier.

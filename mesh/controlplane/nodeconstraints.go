@@ -142,20 +142,20 @@ func (r *resubscription) moveAsk(old *ask) {
 	defer sub.stream.mu.Unlock()
 	sub.setSentOf(tp, a, had)
 	switch now := a.entryOf(sub); {
-	case sub.isWildcard(tp): // due if it has other resources, or its source is to say so
-		differs := t.source != nil || !slices.Equal(t.listing(byNames, old.constraints), t.listing(byNames, a.constraints))
-		sub.items.all = sub.items.all || differs
-	case old.name.isGlob() && sub.mode == pushDifference:
-		if sub.lastSent(tp) == absence {
+	case sub.isWildcard(tp) && t.source == nil && slices.Equal(t.listing(byNames, old.constraints), t.listing(byNames, a.constraints)):
+	case sub.isCollection(tp):
+		if had == absence {
 			sub.items.setHas(tp, nothing) // so that the members are compared
 		}
 		sub.items.add(tp, dueNow, false)
 	case now == awaited: // due when it is answered
-	case now != was:
+	case now != was || sub.isWildcard(tp):
 		if now != nil {
 			sub.restore(tp)
 		}
-		sub.items.all = sub.items.all || sub.mode == pushAll
+		if sub.mode == pushAll {
+			sub.items.add(wholeList, dueNow, false)
+		}
 		sub.items.add(tp, dueNow, false)
 	}
 }

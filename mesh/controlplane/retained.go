@@ -89,7 +89,7 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 // subscribed to it again.
 func (sub *subscription) hasResource(tp topic, r *Resource) bool {
 	switch {
-	case sub.items.get(tp).again || sub.items.allAgain:
+	case sub.items.get(tp).again:
 		return false
 	case sub.mode == pushAll: // whatever its version
 		_, listed := slices.BinarySearchFunc(sub.last, r, byName)
@@ -106,13 +106,7 @@ func (sub *subscription) restore(tp topic) { sub.items.setKept(tp, nil) }
 // endRetained makes the removal of a resource due. The caller holds stream.mu.
 func (sub *subscription) endRetained(tp topic) {
 	sub.restore(tp)
-	if sub.mode == pushAll {
-		sub.items.all = true
-		if !sub.named(tp) {
-			return
-		}
-	}
-	sub.items.add(tp, dueNow, false)
+	sub.dueChanged(tp)
 }
 
 // endFirst removes the oldest from the queue, and ends it unless it is over. The caller

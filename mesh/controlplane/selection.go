@@ -164,6 +164,11 @@ func (sub *subscription) isWildcard(tp topic) bool {
 	return tp.name == wildcardKey && hasWildcard(sub.typeURL)
 }
 
+// isCollection reports whether a topic is a glob or the wildcard, whose members are topics. SotW has no such topics.
+func (sub *subscription) isCollection(tp topic) bool {
+	return sub.mode == pushDifference && (tp.name.isGlob() || sub.isWildcard(tp))
+}
+
 // hashSeed makes hashes that clients cannot foresee.
 var hashSeed = maphash.MakeSeed()
 

@@ -132,13 +132,8 @@ func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 		return
 	}
 	switch {
-	case sub.mode == pushAll:
-		sub.items.all = true
-		if sub.named(tp) {
-			sub.items.add(tp, dueNow, false)
-		}
-	case exists || sub.named(tp) || sub.lastSent(tp) != nil:
-		sub.items.add(tp, dueNow, false)
+	case exists || sub.mode == pushAll || sub.named(tp) || sub.lastSent(tp) != nil:
+		sub.dueChanged(tp)
 	default:
 		// It was created and deleted before anything was sent. Keeping such topics would
 		// not be bounded.
