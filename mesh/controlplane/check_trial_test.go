@@ -356,7 +356,7 @@ func (x *trial) checkState(sub *subscription) {
 	switch {
 	case !sub.items.noneDue() || sub.queued || sub.settling > 0 || len(x.st.dueSubs) > 0:
 		x.Fail("in the end something is due: %+v", sub.items)
-	case keptCount(sub) > 0 || len(sub.deferred) > 0 || sub.claims != 0:
+	case keptCount(sub) > 0 || sub.claims != 0:
 		x.Fail("in the end something is kept: %d deleted resources, %d claims", keptCount(sub), sub.claims)
 	case len(d.unanswered) > 0 || d.reply == ReplyAwaited:
 		x.Fail("in the end %d responses are unanswered, the reply is %v", len(d.unanswered), d.reply)

@@ -50,12 +50,8 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 	key := keyOf(name)
 	named := sub.count(key)
 	isMember := sub.anyCollection(key, func(*ask) bool { return true })
-	if named == 0 && sub.awaitsCollection(key) {
-		err := sub.countClaim()
-		if err == nil {
-			sub.deferred = append(sub.deferred, deferredClaim{name, version})
-		}
-		return err
+	if named == 0 && sub.awaitsCollection(key) { // it is accepted when that opens
+		return sub.keepClaim(topic{key, markVariant}, name, version)
 	}
 	if named == 1 {
 		for a := range sub.asksFor(key) {
@@ -120,54 +116,44 @@ func (sub *subscription) hasOf(key nameKey) bool {
 	return false
 }
 
-// keepClaim records a claim, unless there are too many.
-func (sub *subscription) keepClaim(tp topic, name, version string) error {
-	err := sub.countClaim()
-	if err == nil {
-		sub.setSent(tp, claim(name, version))
+// acceptAwaiting accepts the claims that waited for a collection, of names that are in it now. Those of other names are for what no longer
+// exists.
+func (sub *subscription) acceptAwaiting(collection topic) {
+	if sub.claims == 0 || sub.addressing == byNames {
+		return
 	}
-	return err
+	for key := range sub.table.members[collection.name.collection] {
+		tp := topic{key, markVariant}
+		c := sub.items.get(tp).has
+		if !c.claimed() || sub.awaitsCollection(key) {
+			continue
+		}
+		if err := sub.acceptVariantClaim(c.resource.name, c.resource.version); err != nil {
+			sub.stream.failWith(err)
+		}
+		if sub.items.get(tp).has == c { // it was accepted for other topics
+			sub.forgetSent(tp)
+		}
+	}
 }
 
-// countClaim counts a claim that is kept.
-func (sub *subscription) countClaim() error {
-	err := sub.stream.usage.take(ofVersions, 1)
-	if err == nil {
+// keepClaim records a claim, unless there are too many.
+func (sub *subscription) keepClaim(tp topic, name, version string) error {
+	if !sub.items.get(tp).has.claimed() {
+		if err := sub.stream.usage.take(ofVersions, 1); err != nil {
+			return err
+		}
 		sub.claims++
 	}
-	return err
+	sub.setSent(tp, claim(name, version))
+	return nil
 }
 
 // compareClaims is called when all that was due has been compared with what the client claims to have. The caller
 // holds stream.mu.
 func (sub *subscription) compareClaims() {
-	if sub.claims > 0 && sub.items.noneDue() && len(sub.deferred) == 0 {
+	if sub.claims > 0 && sub.items.noneDue() {
 		sub.stream.usage.give(ofVersions, sub.claims)
 		sub.claims = 0
 	}
-}
-
-// deferredClaim is a claim that waits until the source has answered the collections of its name.
-type deferredClaim struct{ name, version string }
-
-// acceptDeferred looks at the claims that waited for the members of collections, accepts those that wait no more, and reports whether it has
-// looked at as many as at a time. The caller holds Store.mu for reading, and stream.mu.
-func (sub *subscription) acceptDeferred() (rest bool) {
-	for left := sub.stream.store.pace.due; sub.reviews > 0; sub.reviews-- {
-		if left--; left < 0 {
-			return true
-		}
-		c := sub.deferred[0]
-		sub.deferred = sub.deferred[1:]
-		if sub.awaitsCollection(keyOf(c.name)) {
-			sub.deferred = append(sub.deferred, c)
-			continue
-		}
-		sub.claims--
-		sub.stream.usage.give(ofVersions, 1)
-		if err := sub.acceptClaim(c.name, c.version); err != nil {
-			sub.stream.failWith(err)
-		}
-	}
-	return false
 }

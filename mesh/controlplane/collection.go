@@ -32,9 +32,12 @@ func (sub *subscription) inCollection(tp topic, e *entry, open bool) bool {
 		return false
 	}
 	return sub.anyCollection(tp.name, func(a *ask) bool {
-		return !(open && sub.isClosed(a)) && (sub.addressing == byNames || a.constraints.Match(e.parameters()))
+		return !(open && sub.isClosed(a)) && (sub.addressing == byNames || a.matches(e))
 	})
 }
+
+// matches reports whether a collection may cover an entry: of a claim the variant is not known.
+func (a *ask) matches(e *entry) bool { return e.claimed() || a.constraints.Match(e.parameters()) }
 
 // wants reports whether a topic is subscribed, by name or through a collection, closed or not.
 func (sub *subscription) wants(tp topic, e *entry) bool {
@@ -68,7 +71,6 @@ func (sub *subscription) collectionAnswered(a *ask, old *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub.keepSent(a, old)
-	sub.reviews = len(sub.deferred)
 	sub.dueChanged(tp)
 	s.markDue(sub)
 }

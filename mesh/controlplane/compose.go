@@ -33,16 +33,11 @@ func (s *stream) collect() []batch {
 func (sub *subscription) compose() batch {
 	w := &composer{sub: sub, batch: batch{sub: sub}}
 	d := &sub.items
-	switch {
-	case sub.acceptDeferred():
-		sub.stream.markDue(sub)
-		return w.batch
-	case sub.withholds(): // due when its source answers
+	if sub.withholds() { // due when its source answers
 		return w.batch
 	}
 	sub.delivery.sending, d.changed = d.changed, time.Time{}
 	d.promote(sub.stream.store.pace.due)
-	rest := len(d.queues[dueLater]) > 0
 	if sub.mode == pushChanged {
 		w.batch.resources = make([]namedResource, 0, len(d.queues[dueNow]))
 	}
@@ -53,6 +48,7 @@ func (sub *subscription) compose() batch {
 		}
 	}
 	w.addMembers(opened)
+	rest := len(d.queues[dueLater]) > 0
 	topics := d.take()
 	if rest {
 		sub.stream.markDue(sub)
@@ -132,7 +128,6 @@ func (w *composer) addKnown(tp topic, old *entry, again bool) {
 	}
 	if old.claimed() && len(w.sub.items.queues[dueNow]) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
 		w.sub.items.add(tp, dueLater, again)
-		w.sub.stream.markDue(w.sub)
 		return
 	}
 	w.add(tp, again)
@@ -164,7 +159,7 @@ func (w *composer) inOne(of topic, e *entry) bool {
 		return true
 	}
 	a := w.sub.askOf(of)
-	return a != nil && a.refused == nil && a.constraints.Match(e.parameters())
+	return a != nil && a.refused == nil && a.matches(e)
 }
 
 // open composes a collection, and adds it to opened if it is new to the client.
@@ -173,6 +168,7 @@ func (w *composer) open(tp topic, again bool, opened map[nameKey][]opening) {
 	if now == awaited {
 		return
 	}
+	w.sub.acceptAwaiting(tp)
 	if tp.name.isGlob() { // the client learns which members exist, so none is kept
 		for member := range w.sub.kept {
 			if member.name.collection == tp.name.collection {

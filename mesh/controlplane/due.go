@@ -8,7 +8,7 @@ import (
 
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
-	if sub.queued || sub.settling > 0 || sub.items.noneDue() && sub.reviews == 0 {
+	if sub.queued || sub.settling > 0 || sub.items.noneDue() {
 		return
 	}
 	sub.queued = true

@@ -9,7 +9,6 @@ func (r *resubscription) makeDue(before interest) error {
 		return errClosed
 	}
 	sub := r.sub
-	sub.reviews = len(sub.deferred)
 	for tp, old := range sub.kept {
 		if !sub.wants(tp, old) {
 			sub.restore(tp)

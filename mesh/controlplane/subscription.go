@@ -50,10 +50,6 @@ type subscription struct {
 	settling int
 	// claims counts the claims that are kept, and not compared yet.
 	claims int64
-	// deferred are claims that are accepted once the source has answered their collections, in the order in which they are looked at. reviews
-	// is how many are to be looked at, as the source may have answered a collection since.
-	deferred []deferredClaim
-	reviews  int
 	// resumes is set for a SotW client that has a version from an earlier stream, and does not understand an
 	// error after which the resource is to stay in use.
 	resumes bool
