@@ -6,8 +6,8 @@ type subscriptionChange struct {
 	added map[topic]locator
 	// repeated are topics that a delta client subscribes to again.
 	repeated []topic
-	// removed are topics that were subscribed, with the client's locators.
-	removed  map[topic]locator
+	// removed are what the topics that were subscribed have joined.
+	removed  []*ask
 	interest interest
 	// known are the versions that a delta client has from an earlier stream, by name.
 	known map[string]string
@@ -15,23 +15,6 @@ type subscriptionChange struct {
 
 func (c subscriptionChange) isNone(before interest) bool {
 	return len(c.added) == 0 && len(c.repeated) == 0 && len(c.removed) == 0 && c.interest == before
-}
-
-// usage returns the difference that the change makes to the client's usage.
-func (c subscriptionChange) usage() usage {
-	u := usage{names: len(c.added) - len(c.removed)}
-	for _, l := range c.added {
-		u.bytes += l.size()
-	}
-	for _, l := range c.removed {
-		u.bytes -= l.size()
-	}
-	for name, version := range c.known {
-		if _, named := c.added[topic{name: keyOf(name)}]; !named {
-			u.bytes += len(name) + len(version)
-		}
-	}
-	return u
 }
 
 var (
@@ -49,12 +32,12 @@ func isIn(set map[topic]locator, tp topic) bool {
 
 // sotwChange compares the names of a SotW request with the subscription.
 func (sub *subscription) sotwChange(wanted map[topic]locator, becomes interest) subscriptionChange {
-	change := subscriptionChange{interest: becomes, added: wanted, removed: map[topic]locator{}}
+	change := subscriptionChange{interest: becomes, added: wanted}
 	sub.eachAsk(func(a *ask) {
 		if tp := sub.topicOf(a); isIn(wanted, tp) {
 			delete(wanted, tp)
 		} else {
-			change.removed[tp] = sub.locator(a)
+			change.removed = append(change.removed, a)
 		}
 	})
 	return change
@@ -80,13 +63,13 @@ func (sub *subscription) eachAsk(f func(*ask)) (whole bool) {
 // deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
 // again.
 func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
-	change := subscriptionChange{interest: interestNamed, added: asked, removed: map[topic]locator{}}
+	change := subscriptionChange{interest: interestNamed, added: asked}
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
 	for tp := range dropped {
 		turn.next()
 		if a := sub.askOf(tp); a != nil && !isIn(asked, tp) {
-			change.removed[tp] = sub.locator(a)
+			change.removed = append(change.removed, a)
 		}
 	}
 	for tp := range asked {

@@ -140,10 +140,11 @@ func (sub *subscription) acceptAwaiting(collection topic) {
 // keepClaim records a claim, unless there are too many.
 func (sub *subscription) keepClaim(tp topic, name, version string) error {
 	if !sub.items.get(tp).has.claimed() {
-		if err := sub.stream.usage.take(ofVersions, 1); err != nil {
+		weight := nameWeight(name, version)
+		if err := sub.stream.usage.take(ofVersions, weight); err != nil {
 			return err
 		}
-		sub.claims++
+		sub.claims += weight
 	}
 	sub.setSent(tp, claim(name, version))
 	return nil

@@ -52,7 +52,7 @@
 //
 // # Limits
 //
-// Clients are bounded by [Options]: MaxStreams, MaxSubscriptions and MaxNameBytes. A client that does
+// Clients are bounded by [Options]: MaxStreams and MaxSubscriptions. A client that does
 // not read costs no more than one that does: what is due to it are names, and the newest state of each.
 // A NACK is not answered; a nonce that is unknown or outdated has no effect. A stream costs about
 // 10 bytes for each subscription, beside what is shared by all subscribers of the same name, and 30 kB,

@@ -24,10 +24,11 @@ func (r *resubscription) makeDue(before interest) error {
 // claims to have. The caller holds stream.mu.
 func (r *resubscription) compareRemoved() error {
 	sub, change, forget := r.sub, r.change, false
-	for tp, l := range change.removed {
+	for _, a := range change.removed {
 		if !r.next() {
 			return errClosed
 		}
+		tp := sub.topicOf(a)
 		had := sub.items.get(tp).has
 		sub.forgetSent(tp)
 		sub.items.drop(tp)
@@ -36,7 +37,7 @@ func (r *resubscription) compareRemoved() error {
 		}
 		if sub.mode == pushDifference {
 			forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
-			sub.dueStillCovered(tp, l.name, had)
+			sub.dueStillCovered(tp, a.spelling, had)
 		}
 	}
 	if sub.mode != pushDifference {
@@ -78,9 +79,9 @@ func (r *resubscription) dueAgain(before interest) error {
 	switch sub.mode {
 	case pushAll:
 		differs := len(change.added) > 0
-		for tp := range change.removed {
+		for _, a := range change.removed {
 			// The client could take what it unsubscribed from for a resource that its wildcard covers.
-			differs = differs || sub.wildcard() && tp.name.collection != ""
+			differs = differs || sub.wildcard() && a.name.collection != ""
 		}
 		if differs {
 			sub.items.add(wholeList, dueNow, false)

@@ -106,7 +106,7 @@ func (i *inspection) inspect(data []byte) error {
 		data = data[n+size:]
 	}
 	i.names = names + versions
-	if most := i.stream.usage.limits.names; names > most || versions > most {
+	if most := i.stream.usage.maxNames; names > most || versions > most {
 		i.err = i.stream.usage.tooManyNames(max(names, versions))
 	}
 	return i.err

@@ -28,7 +28,7 @@ import (
 // limited returns a delta stream of a peer.
 func limited(t *testing.T, store *Store, q *quotas, host byte) *delta {
 	t.Helper()
-	usage, err := q.open(&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 1}}, usage{names: 1 << 20, bytes: 1 << 30})
+	usage, err := q.open(&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 1}}, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,15 +140,6 @@ func (l *locator) which() string {
 	return markConstraints + l.constraints.Key()
 }
 
-// size is the number of bytes that the server keeps.
-func (l *locator) size() int {
-	size := len(l.name) + len(l.askKey())
-	if l.refused != nil {
-		size += len(l.refused.entry.err.detail.GetMessage())
-	}
-	return size
-}
-
 // resourceName returns the name of the subscription for its client.
 func (l *locator) resourceName(d addressing) *discoverypb.ResourceName {
 	m := &discoverypb.ResourceName{Name: l.name}

@@ -41,11 +41,6 @@ type Options struct {
 	// The default is [DefaultMaxSubscriptions].
 	MaxSubscriptions int
 
-	// MaxNameBytes bounds what the server keeps for a stream: the node, type URLs, subscribed
-	// names and constraints, and the initial_resource_versions of a wildcard or a glob. A
-	// stream that exceeds it ends with RESOURCE_EXHAUSTED. The default is 32 MiB.
-	MaxNameBytes int
-
 	// MaxResponseSize is the approximate size in bytes beyond which a delta response is split.
 	// A larger resource is sent in a response of its own. SotW responses are never split, as
 	// those of Listeners and Clusters must be complete. The default is 2 MiB, half of the
@@ -151,7 +146,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.MaxStreams = cmp.Or(o.MaxStreams, bounds.Streams)
 	o.MaxSubscriptions = cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)
-	o.MaxNameBytes = cmp.Or(o.MaxNameBytes, 32<<20)
 	o.MaxResponseSize = cmp.Or(o.MaxResponseSize, defaultMaxResponseSize)
 	o.RemovalDelay = cmp.Or(o.RemovalDelay, DefaultRemovalDelay)
 	return o

@@ -52,11 +52,11 @@ func (r *resubscription) choose() error {
 		return errClosed
 	}
 	r.settle(1)
-	for tp := range r.change.removed {
+	for _, a := range r.change.removed {
 		if !r.next() {
 			return errClosed
 		}
-		r.leave(tp)
+		r.leave(a)
 	}
 	r.note()
 	for tp, l := range r.change.added {
@@ -84,12 +84,8 @@ func (r *resubscription) note() {
 	}
 }
 
-func (r *resubscription) leave(tp topic) {
+func (r *resubscription) leave(a *ask) {
 	sub := r.sub
-	a := sub.askOf(tp)
-	if a == nil {
-		return
-	}
 	if sub.addressing == byLocators { // see dueStillCovered
 		sub.stream.mu.Lock()
 		sub.keepSent(a, a.entryOf(sub))

@@ -110,7 +110,7 @@ func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDisco
 // begin adds a stream, unless the server is closed or its peers have too many.
 func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) (*stream, error) {
 	from, _ := peer.FromContext(ctx)
-	usage, err := s.quotas.open(from, usage{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes})
+	usage, err := s.quotas.open(from, s.opts.MaxSubscriptions)
 	if err != nil {
 		return nil, err
 	}

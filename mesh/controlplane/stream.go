@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/mesh/internal/access"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -115,9 +114,6 @@ func (s *stream) greet(node *corepb.Node) error {
 	if _, greeted := s.greeting(); greeted {
 		return nil
 	}
-	if err := s.usage.use(usage{bytes: proto.Size(node)}); err != nil {
-		return err
-	}
 	if err := s.usage.take(ofNodes, access.NodeWeight(node)); err != nil {
 		return err
 	}
@@ -206,7 +202,10 @@ func (s *stream) subscription(typeURL string, locators []*discoverypb.ResourceLo
 		return sub, sub.checkAddressing(locators)
 	}
 	// A type counts as a name: otherwise a client could invent any number of types.
-	if err := s.usage.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
+	if err := s.usage.use(1); err != nil {
+		return nil, err
+	}
+	if err := s.usage.take(ofNames, int64(len(typeURL)/nameBytes)); err != nil {
 		return nil, err
 	}
 	sub = &subscription{stream: s, typeURL: typeURL, mode: modeOf(s.protocol, typeURL), addressing: addressingOf(locators)}
@@ -254,7 +253,7 @@ func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, compare
 		if change.isNone(sub.interest) {
 			return nil
 		}
-		if err := s.usage.use(change.usage()); err != nil {
+		if err := s.usage.use(len(change.added) - len(change.removed)); err != nil {
 			return err
 		}
 		return s.store.resubscribe(sub, change)

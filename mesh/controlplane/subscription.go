@@ -48,7 +48,7 @@ type subscription struct {
 	computed map[nameKey]*computed
 	// settling counts the changes of what is subscribed that are under way; nothing is sent meanwhile.
 	settling int
-	// claims counts the claims that are kept, and not compared yet.
+	// claims is what the claims that are kept, and not compared yet, count for.
 	claims int64
 	// resumes is set for a SotW client that has a version from an earlier stream, and does not understand an
 	// error after which the resource is to stay in use.

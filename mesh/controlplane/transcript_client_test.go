@@ -73,7 +73,7 @@ func (p *player) open(t testing.TB, protocol string) {
 		}
 	}
 	from := &peer.Peer{Addr: &net.UnixAddr{Name: fmt.Sprint("client ", id)}}
-	held, err := p.quotas.open(from, p.setup.limits)
+	held, err := p.quotas.open(from, p.setup.names)
 	xdstest.NoError(t, err)
 	ctx := peer.NewContext(t.Context(), from)
 	c.testStream = openTestStream(ctx, id, map[string]Protocol{"SotW": ProtocolSotW, "delta": ProtocolDelta}[protocol], p.store, &opts, held)

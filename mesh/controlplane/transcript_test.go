@@ -68,7 +68,7 @@ type playerSetup struct {
 	// accepts says that the clients announce that they accept envelopes, explains that there is Options.Absence, and hears that there
 	// are OnACK and OnNACK.
 	accepts, explains, hears bool
-	limits                   usage
+	names                    int
 	denied                   string
 	moved                    dynparam.ByType
 	// agent and feature are those of the clients, and resumes the version that they have of each type.
@@ -78,7 +78,7 @@ type playerSetup struct {
 // begin sets up the store and opens streams.
 func (p *player) begin(t testing.TB, options string) {
 	opts := &p.setup.opts
-	opts.MaxResponseSize, p.setup.limits = 1<<20, usage{names: 1000, bytes: 1 << 16}
+	opts.MaxResponseSize, p.setup.names = 1<<20, 1000
 	for _, option := range strings.Fields(options) {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
@@ -95,16 +95,13 @@ func (p *player) begin(t testing.TB, options string) {
 		case "resumes":
 			p.setup.resumes = value
 		case "names":
-			_, err := fmt.Sscan(value, &p.setup.limits.names)
+			_, err := fmt.Sscan(value, &p.setup.names)
 			xdstest.NoError(t, err)
 		case "versions":
 			limit := int64(0)
 			_, err := fmt.Sscan(value, &limit)
 			xdstest.NoError(t, err)
 			p.quotas.set(ofVersions, limit)
-		case "bytes":
-			_, err := fmt.Sscan(value, &p.setup.limits.bytes)
-			xdstest.NoError(t, err)
 		case "binds":
 			opts.BindLocators = true
 		case "explains":

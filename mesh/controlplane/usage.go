@@ -55,15 +55,12 @@ func nameWeight(name, constraints string) int64 {
 	return 1 + int64(len(name)+len(constraints))/nameBytes
 }
 
-// usage is what one client makes the server remember, or may.
-type usage struct{ names, bytes int }
-
 // streamUsage is what one stream holds, of its own limits and of what its peer may hold, but for names, which asks hold. It is safe
 // for concurrent use, but for use.
 type streamUsage struct {
-	limits usage
-	// own counts against limits. Only the reader uses it.
-	own  usage
+	// maxNames is Options.MaxSubscriptions, and names what counts against it. Only the reader uses them.
+	maxNames, names int
+
 	peer *peerUsage
 	key  string
 
@@ -73,7 +70,7 @@ type streamUsage struct {
 }
 
 // open returns the usage of a new stream, or RESOURCE_EXHAUSTED.
-func (q *quotas) open(p *peer.Peer, l usage) (*streamUsage, error) {
+func (q *quotas) open(p *peer.Peer, maxNames int) (*streamUsage, error) {
 	key := access.Peer(p)
 	q.mu.Lock()
 	of := q.peers[key]
@@ -83,7 +80,7 @@ func (q *quotas) open(p *peer.Peer, l usage) (*streamUsage, error) {
 	}
 	of.streams++
 	q.mu.Unlock()
-	u := &streamUsage{limits: l, peer: of, key: key}
+	u := &streamUsage{maxNames: maxNames, peer: of, key: key}
 	if err := u.take(ofStreams, 1); err != nil {
 		u.close()
 		return nil, err
@@ -160,30 +157,24 @@ func (u *streamUsage) mayName(weight int64) error {
 	return nil
 }
 
-// use adds to the client's usage, or returns RESOURCE_EXHAUSTED.
-func (u *streamUsage) use(more usage) error {
-	next := usage{names: u.own.names + more.names, bytes: u.own.bytes + more.bytes}
-	if next.names > u.limits.names {
-		return u.tooManyNames(next.names)
+// use adds to the types and names that the stream subscribes to, or returns RESOURCE_EXHAUSTED.
+func (u *streamUsage) use(more int) error {
+	if u.names+more > u.maxNames {
+		return u.tooManyNames(u.names + more)
 	}
-	if next.bytes > u.limits.bytes {
-		return u.refused("stream_bytes", status.Errorf(codes.ResourceExhausted,
-			"the stream's node, types and resource names have %d bytes, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (Options.MaxNameBytes)",
-			next.bytes, u.limits.bytes))
-	}
-	if more.names < 0 {
-		u.give(ofSubscriptions, int64(-more.names))
-	} else if err := u.take(ofSubscriptions, int64(more.names)); err != nil {
+	if more < 0 {
+		u.give(ofSubscriptions, int64(-more))
+	} else if err := u.take(ofSubscriptions, int64(more)); err != nil {
 		return err
 	}
-	u.own = next
+	u.names += more
 	return nil
 }
 
 func (u *streamUsage) tooManyNames(names int) error {
 	return u.refused("stream_names", status.Errorf(codes.ResourceExhausted,
 		"the stream subscribes to %d types and resources, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (--max-subscriptions, Options.MaxSubscriptions)",
-		names, u.limits.names))
+		names, u.maxNames))
 }
 
 // exceeded is the refusal of more of a kind than a quota allows.
