@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -21,34 +22,34 @@ import (
 // the gRPC server it has the request's methods.
 type sotwIntake struct {
 	*discoverypb.DiscoveryRequest
-	inspection
+	inspected
 }
 
 // ProtoReflect implements proto.Message.
-func (r *sotwIntake) ProtoReflect() protoreflect.Message {
-	return &inspected{r.DiscoveryRequest.ProtoReflect(), &r.inspection}
-}
+func (r *sotwIntake) ProtoReflect() protoreflect.Message { return &r.inspected }
 
 // deltaIntake is the same for delta.
 type deltaIntake struct {
 	*discoverypb.DeltaDiscoveryRequest
-	inspection
+	inspected
 }
 
 // ProtoReflect implements proto.Message.
-func (r *deltaIntake) ProtoReflect() protoreflect.Message {
-	return &inspected{r.DeltaDiscoveryRequest.ProtoReflect(), &r.inspection}
-}
+func (r *deltaIntake) ProtoReflect() protoreflect.Message { return &r.inspected }
 
 // receive returns the next request of a stream.
 func (p *sotw) receive(wire grpc.ServerStream) (*discoverypb.DiscoveryRequest, error) {
-	r := &sotwIntake{new(discoverypb.DiscoveryRequest), inspection{fields: &sotwFields, stream: p.stream}}
-	return r.DiscoveryRequest, r.receive(wire, r)
+	m := new(discoverypb.DiscoveryRequest)
+	r := &sotwIntake{m, inspected{Message: m.ProtoReflect(), fields: &sotwFields, stream: p.stream}}
+	err := wire.RecvMsg(r)
+	return m, cmp.Or(r.err, err)
 }
 
 func (p *delta) receive(wire grpc.ServerStream) (*discoverypb.DeltaDiscoveryRequest, error) {
-	r := &deltaIntake{new(discoverypb.DeltaDiscoveryRequest), inspection{fields: &deltaFields, stream: p.stream}}
-	return r.DeltaDiscoveryRequest, r.receive(wire, r)
+	m := new(discoverypb.DeltaDiscoveryRequest)
+	r := &deltaIntake{m, inspected{Message: m.ProtoReflect(), fields: &deltaFields, stream: p.stream}}
+	err := wire.RecvMsg(r)
+	return m, cmp.Or(r.err, err)
 }
 
 // requestFields are the numbers of the fields of a request that are limited: node, names (or locators), and
@@ -64,58 +65,39 @@ var (
 	deltaFields = requestFields{node: 1, names: []protowire.Number{3, 4, 8, 9}, versions: 5}
 )
 
-// inspection is the inspection of one request.
-type inspection struct {
+// inspected is a request whose bytes are inspected before they are decoded.
+type inspected struct {
+	protoreflect.Message
 	fields *requestFields
 	stream *stream
-	// names is how many names and versions it has.
-	names int
 	// err is why the request is refused.
 	err error
 }
 
-func (i *inspection) receive(wire grpc.ServerStream, m any) error {
-	err := wire.RecvMsg(m)
-	if i.err != nil {
-		return i.err
-	}
-	return err
-}
-
-// inspect sets err, and returns it, if the request exceeds a limit. It leaves errors in the encoding to the decoder.
-func (i *inspection) inspect(data []byte) error {
+// inspect returns an error if the request exceeds a limit, and waits until it may be decoded. It leaves errors in the encoding to the
+// decoder.
+func (m *inspected) inspect(data []byte) error {
 	var names, versions int
-	for len(data) > 0 {
-		number, kind, n := protowire.ConsumeTag(data)
+	for rest := data; len(rest) > 0; {
+		number, _, n := protowire.ConsumeField(rest)
 		if n < 0 {
-			return nil
-		}
-		size := protowire.ConsumeFieldValue(number, kind, data[n:])
-		if size < 0 {
-			return nil
+			break
 		}
 		switch {
-		case number == i.fields.node && size > bounds.NodeSize:
-			i.err = status.Errorf(codes.ResourceExhausted, "the node has %d bytes, the xDS server accepts %d: shorten its metadata", size, bounds.NodeSize)
-			return i.err
-		case number == i.fields.versions:
+		case number == m.fields.node && n-protowire.SizeTag(number) > bounds.NodeSize:
+			return status.Errorf(codes.ResourceExhausted, "the node has %d bytes, the xDS server accepts %d: shorten its metadata",
+				n-protowire.SizeTag(number), bounds.NodeSize)
+		case number == m.fields.versions:
 			versions++
-		case slices.Contains(i.fields.names, number):
+		case slices.Contains(m.fields.names, number):
 			names++
 		}
-		data = data[n+size:]
+		rest = rest[n:]
 	}
-	i.names = names + versions
-	if most := i.stream.usage.maxNames; names > most || versions > most {
-		i.err = i.stream.usage.tooManyNames(max(names, versions))
+	if most := m.stream.usage.maxNames; names > most || versions > most {
+		return m.stream.usage.tooManyNames(max(names, versions))
 	}
-	return i.err
-}
-
-// inspected is a message whose bytes are inspected before they are decoded.
-type inspected struct {
-	protoreflect.Message
-	of *inspection
+	return m.stream.arrived(len(data), names+versions)
 }
 
 // ProtoMethods implements protoreflect.Message. The decoder of the message itself, which is given no other one, is
@@ -125,19 +107,12 @@ func (m *inspected) ProtoMethods() *protoiface.Methods {
 	return &protoiface.Methods{
 		Flags: own.Flags,
 		Unmarshal: func(in protoiface.UnmarshalInput) (protoiface.UnmarshalOutput, error) {
-			if m.of.inspect(in.Buf) != nil {
+			if m.err = m.inspect(in.Buf); m.err != nil {
 				// Not decoded, and no error here: gRPC would end the stream with INTERNAL.
-				return protoiface.UnmarshalOutput{Flags: protoiface.UnmarshalInitialized}, nil
-			}
-			if m.of.err = m.of.stream.arrived(len(in.Buf), m.of.names); m.of.err != nil {
 				return protoiface.UnmarshalOutput{Flags: protoiface.UnmarshalInitialized}, nil
 			}
 			in.Message = m.Message
 			return own.Unmarshal(in)
-		},
-		CheckInitialized: func(in protoiface.CheckInitializedInput) (protoiface.CheckInitializedOutput, error) {
-			in.Message = m.Message
-			return own.CheckInitialized(in)
 		},
 	}
 }
