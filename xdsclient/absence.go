@@ -181,7 +181,7 @@ func (u *update) applyError(e wire.ResourceError) {
 		u.findMembers(e.ResourceName, &sc, true, code != codes.NotFound)
 	}
 	if len(u.found) == 0 && len(u.failing) == failing {
-		u.unasked++
+		u.unaskedErrors++
 		return
 	}
 	u.serverErrors++
@@ -232,8 +232,7 @@ func (u *update) forgetUnwatched(s *subscription) bool {
 
 // blameError notes what is wrong with an error that the server sent in place of a resource.
 func (u *update) blameError(where string, err error) {
-	u.total++
-	u.invalid++
+	u.invalidErrors++
 	u.faults.add(where, err)
 }
 

@@ -112,7 +112,7 @@ func (u *update) received(s *subscription, it *item) {
 	s.step(ads.Sent)
 	switch c := s.resource.memberOf; {
 	case c == nil:
-		if len(it.Name) > 0 && (len(u.types.canonicalName) > 0 || s.resource.key.name != string(it.Name)) {
+		if len(it.Name) > 0 && (s.canonical != "" || s.resource.key.name != string(it.Name)) {
 			u.types.setCanonicalName(s, xdsname.Canonical(string(it.Name)))
 		}
 	case it.Err == nil || !u.ch.standsBy(c):
@@ -186,7 +186,7 @@ func (u *update) collected(it *item) bool {
 			return true
 		}
 	}
-	return u.types.gaveUpAny() && u.types.gaveUp(collectionOf(it.Name), it.parameters)
+	return u.types.unsubscriptions > 0 && u.types.gaveUp(collectionOf(it.Name), it.parameters)
 }
 
 // answerCollection notes that the server answered for a collection. The collection as a whole is

@@ -175,12 +175,12 @@ func (s *attachments) reportersOf(ch *managementServer) iter.Seq[*attachment] {
 	}
 }
 
-// received counts the resources of a response.
-func (s *attachments) received(ch *managementServer, t *ResourceType, m meterReading) {
+// received counts the resources of a response, but not the errors in place of resources.
+func (s *attachments) received(ch *managementServer, t *ResourceType, o *outcome) {
 	for a := range s.reportersOf(ch) {
-		a.count(metricValid, ch.server.URI, t.label(), m.valid)
-		a.count(metricInvalid, ch.server.URI, t.label(), m.invalid)
-		a.count(metricUnmatched, ch.server.URI, t.label(), m.unmatched)
+		a.count(metricValid, ch.server.URI, t.label(), o.total-o.unasked-o.passed-o.invalid)
+		a.count(metricInvalid, ch.server.URI, t.label(), o.invalid)
+		a.count(metricUnmatched, ch.server.URI, t.label(), o.unmatched)
 	}
 }
 

@@ -82,17 +82,6 @@ func (u *unsubscription) same(other unsubscription) bool {
 	return u.constraints.Equal(other.constraints)
 }
 
-// noteAllUnsubscribed remembers the unsubscriptions of a delta request.
-func (ts *typeState) noteAllUnsubscribed(subs []*subscription) {
-	if !ts.channel.dialect.Locators || len(subs) == 0 {
-		return
-	}
-	ts.forgetUnsubscribed()
-	for _, s := range subs {
-		ts.noteUnsubscribed(s.locator())
-	}
-}
-
 // noteListed notes that a SotW request lists a subscription that the last one did not. A server that goes by names knows it by
 // another subscription to the name.
 func (ts *typeState) noteListed(s *subscription) {
@@ -219,12 +208,6 @@ func (ts *typeState) hasRead(s *subscription) bool {
 	return s.request > 0 && s.request <= ts.read
 }
 
-// mayBeUnread reports, for a new stream, whether a SotW server may have sent the resource of a subscription for another
-// one, and not have read the request for this one, for which it may prefer another variant.
-func (ts *typeState) mayBeUnread(s *subscription) bool {
-	return ts.channel.dialect.Locators && !ts.channel.dialect.Incremental && s.State == ads.Received && !s.read
-}
-
 // knew reports whether the server may have known of a subscription to the name with other constraints, that are like this, when
 // it had not read the request for this one.
 func (ts *typeState) knew(s *subscription, like func(dynparam.Constraints) bool) bool {
@@ -244,9 +227,6 @@ func (ts *typeState) knew(s *subscription, like func(dynparam.Constraints) bool)
 	}
 	return false
 }
-
-// gaveUpAny reports whether the server may not know yet that some subscription has ended.
-func (ts *typeState) gaveUpAny() bool { return ts.unsubscriptions > 0 }
 
 // gaveUp reports whether the server may not know yet that a subscription to a name has ended that a resource with
 // these parameters is for.

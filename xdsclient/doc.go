@@ -11,7 +11,7 @@
 // watchers as the immutable values that ResourceType.Decode made:
 //
 //	internal/ads/wire  the messages: SotW and delta behind one interface
-//	internal/ads       one stream: what is due to be sent, ACK and NACK, repetitions
+//	internal/ads       whether the server can be reached (Link), and the states of a subscription
 //	   ▼
 //	managementServer      one server: its stream, its subscriptions by type (typeState) with its last answers,
 //	   │               and its resource timers; shared by all authorities that name the server
@@ -22,8 +22,8 @@
 //	   └─ resource     one cache entry: the accepted version, the standing error
 //	        └─ watch     one watcher, and its queued events
 //
-// Requests go the other way: a watch changes the subscriptions, which ads.Requests compares
-// with the last request.
+// Requests go the other way: a watch changes the subscriptions, which are compared with the last request
+// (requests.go; crossing.go has what follows if requests and responses cross).
 //
 // For each server there is a load.Store, which decoders put into their values; the
 // balancer counts there. While one is in use, internal/lrs keeps an LRS stream to the server
@@ -51,7 +51,7 @@
 // response or change, however much is subscribed to.
 //
 // A response that only repeats the last one costs a hash, and from the second repetition on its reply waits, up to 1 s,
-// so that a server that answers each NACK or ACK at once is slowed down; see package ads.
+// so that a server that answers each NACK or ACK at once is slowed down; see repeats.go.
 //
 // # What a server can cost
 //
@@ -59,7 +59,7 @@
 // Then the client rests, with a response that it does not read, and flow control holds the server back. Resource timers do not
 // run meanwhile. Every response is read in the end: none is passed over for a later one, not even in SotW, where one with the
 // full state makes earlier responses obsolete. The resources in an obsolete response say which requests the server had read
-// (package ads, crossing.go), and a server that sent a resource does not send it again.
+// (crossing.go), and a server that sent a resource does not send it again.
 //
 // # What a server can answer for a resource
 //

@@ -66,8 +66,8 @@ func (ch *managementServer) nextRequest() (r *wire.Request, fresh []*subscriptio
 		return nil, nil, time.Time{}
 	}
 	for _, ts := range ch.types {
-		_, due := ts.replies.Due() // read first: a reply that becomes due now is sent, or waited for
-		if r, fresh := ts.next(ch.delivery != nil); r != nil {
+		r, fresh, due := ts.next(ch.delivery != nil)
+		if r != nil {
 			for _, s := range fresh {
 				s.deadline = 0
 			}

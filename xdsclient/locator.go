@@ -43,8 +43,8 @@ func (s *subscription) hasAnswer() bool {
 
 // copyAnswer gives a subscription the server's answer for another subscription to the same name.
 func (s *subscription) copyAnswer(from *subscription) {
-	s.State, s.lastAnswer = from.State, from.about(s.resource)
-	s.types.setCanonicalName(s, s.types.canonicalName[from])
+	s.State, s.requested, s.lastAnswer = from.State, from.requested, from.about(s.resource)
+	s.types.setCanonicalName(s, from.canonical)
 	for m := range from.members.all() {
 		s.addMember(Member{m.resource.key.name, m.resource.parameters}).copyAnswer(m)
 	}

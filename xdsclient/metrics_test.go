@@ -137,7 +137,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	types := newTestTypes()
 	k := newCore(t)
 	events := func() {
-		k.c.attached.received(k.channel, types.clusters, meterReading{3, 4, 5})
+		k.c.attached.received(k.channel, types.clusters, &outcome{total: 7, invalid: 4, unmatched: 5})
 		k.c.attached.serverFailed(k.channel)
 	}
 	xdstest.Equal(t, "allocations without a recorder", 0, testing.AllocsPerRun(100, events))

@@ -36,7 +36,6 @@ func (ch *managementServer) chooseDialect() wire.Dialect {
 	}
 	ch.dialect = next
 	for _, ts := range ch.types {
-		ts.channel.dialect = next
 		for s := range ts.subs.all() {
 			ts.forgetAnswers(s)
 		}

@@ -45,24 +45,18 @@ func (p *repetition) disturb() { p.settled = false }
 // outcome is the result of a response: the text of the NACK, or "", and the counts.
 type outcome struct {
 	nack string
-	tally
-	// metered are the counts that the metrics were given.
-	metered meterReading
 	// timed says that resources had a TTL, which a repetition extends, and that their type has Renew.
 	timed bool
-}
-
-// meterReading is how many resources of a response the metrics count as what.
-type meterReading struct{ valid, invalid, unmatched int }
-
-// tally counts what a response has.
-type tally struct {
-	total, invalid, unchanged, decoded, serverErrors int
+	// total counts the resources.
+	total, invalid, unchanged, decoded int
 	// unasked were dropped as they are not watched, unmatched of them for their parameters only,
 	// and passed because there is a better variant.
 	unasked, unmatched, passed int
 	// ambiguous counts the choices between variants that xRFC TP2 leaves open.
 	ambiguous int
+	// serverErrors counts the errors in place of resources that are watched, unaskedErrors those of others, and invalidErrors
+	// those that cannot be used.
+	serverErrors, unaskedErrors, invalidErrors int
 }
 
 // add adds a response.
@@ -70,7 +64,7 @@ func (stats *Stats) add(o *outcome) {
 	stats.Responses++
 	stats.Decoded += uint64(o.decoded)
 	stats.Unchanged += uint64(o.unchanged)
-	stats.Unasked += uint64(o.unasked)
+	stats.Unasked += uint64(o.unasked + o.unaskedErrors)
 	stats.Unmatched += uint64(o.unmatched)
 	stats.Ambiguous += uint64(o.ambiguous)
 	stats.ServerErrors += uint64(o.serverErrors)
@@ -79,8 +73,7 @@ func (stats *Stats) add(o *outcome) {
 	}
 }
 
-// answerAgain counts and answers a repetition (repetition), and returns the state of its type, or nil if it
-// is none.
+// answerAgain counts and answers a repetition, and returns the state of its type, or nil if it is none.
 func (ch *managementServer) answerAgain(r *wire.Response, hash uint64) (*typeState, error) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()

@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -14,8 +15,6 @@ import (
 type requests struct {
 	replies ads.Replies
 	repetition
-	// rest has the changes that did not fit into the last request.
-	rest rest
 	// responses counts the server's responses for the type, and asking says that a request since the
 	// last one asked for something new.
 	responses uint64
@@ -99,11 +98,11 @@ func (ts *typeState) replyAgain(r ads.Reply) (due bool, err error) {
 	return ts.replies.AddAgain(r, ts.channel.dialect)
 }
 
-// next returns the request that is due, or nil, and the subscriptions that it makes known to
-// the server. While changes of the subscriptions are held back, only replies are due, and they
+// next returns the request that is due, with the subscriptions that it makes known to the server. If there is none it returns nil,
+// and when a reply will be due: zero if none will. While changes of the subscriptions are held back, only replies are due, and they
 // repeat the list of the last request.
-func (ts *typeState) next(held bool) (r *wire.Request, fresh []*subscription) {
-	due, _ := ts.replies.Due()
+func (ts *typeState) next(held bool) (r *wire.Request, fresh []*subscription, at time.Time) {
+	due, at := ts.replies.Due()
 	next := wire.Request{TypeURL: ts.typ.TypeURL}
 	if ts.channel.dialect.Incremental {
 		fresh, due = ts.nextDelta(&next, due, held)
@@ -111,33 +110,78 @@ func (ts *typeState) next(held bool) (r *wire.Request, fresh []*subscription) {
 		fresh, due = ts.nextSotW(&next, due, held)
 	}
 	if !due {
-		return nil, nil
+		return nil, nil, at
 	}
 	request := next // only a request that is due is allocated
-	return &request, fresh
+	return &request, fresh, at
 }
 
 // nextDelta fills in the request that is due. It either answers a response or has changes of the
 // subscriptions: a server may ignore a request whose nonce is not that of its last response, and
 // the changes in it would be lost; without a nonce it cannot be stale.
+//
+// Changes for which the request would be larger than servers accept wait for the next one. The first request of a stream is the only
+// one that can claim versions, so resources whose versions do not fit into it are sent by the server again.
 func (ts *typeState) nextDelta(r *wire.Request, reply, held bool) (fresh []*subscription, due bool) {
-	if ts.announced() && reply {
+	first := !ts.announced()
+	switch {
+	case !first && reply:
 		ts.replies.MoveTo(r)
 		return nil, true
-	}
-	switch {
-	case held, ts.announced() && len(ts.touched) == 0 && ts.rest.isEmpty():
+	case held, !first && len(ts.touched) == 0:
 		return nil, false
-	case ts.rest.isEmpty():
-		fresh, unwanted := ts.settle()
-		ts.rest = rest{subscribe: fresh, unsubscribe: unwanted}
-		if !ts.announced() {
-			ts.rest = rest{subscribe: ts.served()}
-		}
 	}
 	ts.number++
-	first := !ts.announced()
-	fresh = ts.nextPart(r)
+	var wanted, unwanted []*subscription
+	for _, s := range ts.changed() {
+		switch {
+		case s.wanted():
+			wanted = append(wanted, s)
+		case !first && (s.State != ads.Unsent || s.isListed()):
+			unwanted = append(unwanted, s)
+		default:
+			ts.drop(s)
+		}
+	}
+	size := 0
+	full := func(s *subscription, more int) bool {
+		more += s.locator().Size(ts.channel.dialect)
+		if size > 0 && size+more > ts.limit {
+			size = ts.limit // for what comes after it
+			ts.touch(s)
+			return true
+		}
+		size += more
+		return false
+	}
+	if ts.channel.dialect.Locators && len(unwanted) > 0 {
+		ts.forgetUnsubscribed()
+	}
+	for _, s := range unwanted {
+		if full(s, 0) {
+			continue
+		}
+		r.Unsubscribe.Add(s.locator(), ts.channel.dialect)
+		if ts.channel.dialect.Locators {
+			ts.noteUnsubscribed(s.locator())
+		}
+		ts.drop(s)
+	}
+	// A server that goes by names does not know that there is more than one subscription
+	// to a name, and need not know that one of them has ended.
+	r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool { return ts.subs.first[name] != nil })
+	for _, s := range wanted {
+		if s.isListed() && !s.isDue() || full(s, ts.claims(s)) {
+			continue
+		}
+		r.Subscribe.Add(s.locator(), ts.channel.dialect)
+		if !s.isListed() {
+			s.request = ts.number
+		}
+		if s.isDue() {
+			fresh = append(fresh, s)
+		}
+	}
 	if first && r.Subscribe.IsEmpty() {
 		ts.replies.Clear()
 		return nil, false
@@ -146,71 +190,49 @@ func (ts *typeState) nextDelta(r *wire.Request, reply, held bool) (fresh []*subs
 		return nil, false
 	}
 	if first {
-		r.Cached = ts.cached()
+		r.Cached = ts.versions()
+		if ts.probe && len(r.Cached) > 0 {
+			r.Cached[slices.Min(slices.Collect(maps.Keys(r.Cached)))] = ""
+		}
 	}
 	ts.disturb()
 	ts.noteSending(fresh)
 	return fresh, true
 }
 
-// sotwList is which list the SotW request has that is due.
-type sotwList uint8
-
-const (
-	// noList: no request is due.
-	noList sotwList = iota
-	// previousList: the request repeats the list of the last one.
-	previousList
-	// presentList: the request lists all that is subscribed to.
-	presentList
-)
-
-// listDue returns which list is due. reply says that a reply is due, and held that changes of the subscriptions are
-// held back:
+// nextSotW fills in the request that is due. It answers the last response. reply says that a reply is due, and held that
+// changes of the subscriptions are held back:
 //
-//	list before             changes     reply   due
-//	none                    any, held   any     none
-//	none                    any         any     present
-//	any                     none, held  none    none
-//	any                     none, held  due     previous
-//	any                     some        any     present
-//	any, to be repeated     some        any     previous: the changes wait for the reply, which waits no longer
-func (ts *typeState) listDue(reply, held bool) sotwList {
-	switch changes := !held && (!ts.announced() || len(ts.touched) > 0); {
-	case changes && ts.announced() && ts.repeatPreviousList:
-		return previousList
-	case changes:
-		return presentList
-	case ts.announced() && reply:
-		return previousList
-	default:
-		return noList
-	}
-}
-
-// nextSotW fills in the request that is due. It answers the last response.
+//	list before             changes     reply   list
+//	none                    any, held   any     no request is due
+//	none                    any         any     all that is subscribed to
+//	any                     none, held  none    no request is due
+//	any                     none, held  due     as before
+//	any                     some        any     all that is subscribed to
+//	any, to be repeated     some        any     as before: the changes wait for the reply, which waits no longer
 func (ts *typeState) nextSotW(r *wire.Request, reply, held bool) (fresh []*subscription, due bool) {
-	switch ts.listDue(reply, held) {
-	case noList:
+	first := !ts.announced()
+	changes := !held && (first || len(ts.touched) > 0)
+	if !changes && (first || !reply) {
 		return nil, false
-	case previousList:
-		ts.number++
-		ts.unlist()
-	case presentList:
-		ts.number++
+	}
+	ts.number++
+	if changes && (first || !ts.repeatPreviousList) {
 		var differs bool
 		if fresh, differs = ts.listAll(); differs {
 			ts.disturb()
 		} else if !reply {
 			return nil, false
 		}
+	} else {
+		ts.unlist()
 	}
-	if !ts.announced() && ts.listed.IsEmpty() {
+	if first && ts.listed.IsEmpty() {
 		ts.replies.Clear()
 		return nil, false
 	}
 	r.Version, r.Nonce, r.All = ts.version, ts.replies.Nonce, ts.listed
-	if !ts.announced() && (ts.probe || len(fresh) > 0) { // the server may take it for the version of all that is listed
+	if first && (ts.probe || len(fresh) > 0) { // the server may take it for the version of all that is listed
 		r.Version = ""
 	}
 	ts.replies.MoveTo(r)
@@ -233,35 +255,16 @@ func (ts *typeState) noteSending(fresh []*subscription) {
 	ts.repeatPreviousList = false
 }
 
-// settle goes through the subscriptions that changed since the last request, or through all
-// before the first. It drops unwanted subscriptions, and returns them if the server
-// knows of them, and the subscriptions that it does not know of.
-func (ts *typeState) settle() (fresh, unwanted []*subscription) {
-	touched := maps.Keys(ts.touched)
-	if !ts.announced() {
-		touched = ts.subs.all()
-	}
-	for s := range touched {
-		serves := ts.serves(s)
-		if !s.isListed() && serves && !ts.channel.dialect.Incremental {
-			ts.noteListed(s)
-		}
-		switch {
-		case !s.wanted():
-			if s.State != ads.Unsent || s.isListed() {
-				unwanted = append(unwanted, s)
-			}
-			ts.drop(s)
-		case (s.State.IsNew() || ts.channel.dialect.Incremental && s.State.IsRepeat()) && serves:
-			fresh = append(fresh, s)
-		}
-	}
-	if len(ts.touched) > 0 { // a map that was cleared stays large
+// changed returns the subscriptions that may have changed since the last request, or all before the first, in order.
+func (ts *typeState) changed() []*subscription {
+	touched := ts.touched
+	if len(touched) > 0 { // a map that was cleared stays large
 		ts.touched = make(map[*subscription]struct{})
 	}
-	slices.SortFunc(fresh, byLocator)
-	slices.SortFunc(unwanted, byLocator)
-	return fresh, unwanted
+	if !ts.announced() {
+		return slices.Collect(ts.subs.inOrder())
+	}
+	return slices.SortedFunc(maps.Keys(touched), byLocator)
 }
 
 // byLocator is the order of subscriptions in requests.
@@ -270,10 +273,24 @@ func byLocator(a, b *subscription) int { return a.locator().Compare(b.locator())
 // listAll brings the list up to date. It returns the subscriptions that the server does
 // not know of, and whether the request tells it anything that the last one did not.
 func (ts *typeState) listAll() (fresh []*subscription, differs bool) {
-	fresh, _ = ts.settle()
+	for _, s := range ts.changed() {
+		serves := ts.serves(s)
+		if !s.isListed() && serves {
+			ts.noteListed(s)
+		}
+		switch {
+		case !s.wanted():
+			ts.drop(s)
+		case s.isDue() && serves:
+			fresh = append(fresh, s)
+		}
+	}
 	var list wire.Targets
 	var without []string
-	for _, s := range ts.served() {
+	for s := range ts.subs.inOrder() {
+		if !ts.serves(s) {
+			continue
+		}
 		if ts.leaveOutToReask(s) {
 			without = append(without, s.resource.key.name)
 		} else {
@@ -294,23 +311,20 @@ func (ts *typeState) listAll() (fresh []*subscription, differs bool) {
 	return fresh, differs
 }
 
-// served returns the subscriptions that the server can serve, in order.
-func (ts *typeState) served() []*subscription {
-	served := make([]*subscription, 0, ts.subs.size)
-	for s := range ts.subs.all() {
-		if ts.serves(s) {
-			served = append(served, s)
+// claims returns the size of the versions that the first request claims for a subscription. If that is too much for one
+// request, it claims nothing. A collection that comes in a later request is not claimed either: no server would remove a
+// member whose version it was not told.
+func (ts *typeState) claims(s *subscription) int {
+	if ts.announced() {
+		if s.isCollection() && !s.isListed() {
+			ts.forgetAnswers(s)
 		}
+		return 0
 	}
-	slices.SortFunc(served, byLocator)
-	return served
-}
-
-// cached returns the versions for the first request of a stream.
-func (ts *typeState) cached() map[string]string {
-	versions := ts.versions()
-	if ts.probe && len(versions) > 0 {
-		versions[slices.Min(slices.Collect(maps.Keys(versions)))] = ""
+	size := ts.versionsSize(s)
+	if size > ts.limit {
+		ts.forgetAnswers(s)
+		return 0
 	}
-	return versions
+	return size
 }

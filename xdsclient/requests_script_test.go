@@ -85,7 +85,7 @@ func (y *scripted) do(line string) string {
 	follows := y.follows
 	y.follows = nil
 	for range most {
-		r, _ := y.next(held)
+		r, _, _ := y.next(held)
 		if r == nil {
 			break
 		}

@@ -42,8 +42,8 @@ func (y quietType) stop(s *subscription) {
 
 // ask makes the requests that are due.
 func (y quietType) ask() {
-	for r, _ := y.next(false); r != nil; {
-		r, _ = y.next(false)
+	for r, _, _ := y.next(false); r != nil; {
+		r, _, _ = y.next(false)
 	}
 }
 

@@ -15,10 +15,13 @@ type subscription struct {
 	// members has, of a collection, a subscription for each member that the server has sent or has an error for. They are in no
 	// request.
 	members *subscriptions
-	State   ads.State
+	// State is how far the subscription got on the stream; step changes it.
+	State ads.State
 	// seen is the number of the last response that has something to say of the resource.
 	seen uint64
 	requested
+	// canonical is the name of the resource if the subscription is to an alias of it.
+	canonical string
 	// next and prev are other subscriptions to the same name.
 	next, prev *subscription
 	// lastAnswer is that of this server. The cache has it too if the authority follows the server.
@@ -51,10 +54,10 @@ type requested struct {
 	// older is how many responses of the stream for the type the server may have sent before it
 	// read the request for the subscription. See saysAbsent.
 	older uint64
-	// repeats is how often the server was asked again before it answered. See crossed.
-	repeats uint8
 	// ignoredDenialIn is the number of the response whose denial was ignored, or 0. See ignoresDenial.
 	ignoredDenialIn uint64
+	// repeats is how often the server was asked again before it answered. See crossed.
+	repeats uint8
 	// read says, of a resource that the server has sent, that it had read the request for the subscription before an
 	// earlier stream ended.
 	read bool
@@ -62,6 +65,9 @@ type requested struct {
 
 // isListed reports whether a request of this stream listed the subscription.
 func (s *subscription) isListed() bool { return s.request > 0 }
+
+// isDue reports whether the next request asks for the subscription.
+func (s *subscription) isDue() bool { return s.State.IsDue(s.types.channel.dialect.Incremental) }
 
 // step notes an event of the subscription.
 func (s *subscription) step(e ads.Event) (r ads.Effect) {

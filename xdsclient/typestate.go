@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,9 +21,7 @@ type typeState struct {
 	subs    *subscriptions
 	// collections counts the subscriptions to collections.
 	collections int
-	// canonicalName has, of subscriptions to aliases, the canonical names of their resources, and byCanonicalName
-	// finds the subscriptions by these names.
-	canonicalName   map[*subscription]string
+	// byCanonicalName finds subscriptions to aliases by the canonical names of their resources.
 	byCanonicalName map[string][]*subscription
 	// touched are the subscriptions whose first watch began, or whose last one stopped, since
 	// the last request. It has no meaning before the first one.
@@ -41,7 +40,6 @@ func newTypeState(t *ResourceType, ch *managementServer) *typeState {
 		channel:         ch,
 		typ:             t,
 		subs:            newSubscriptions(),
-		canonicalName:   make(map[*subscription]string),
 		byCanonicalName: make(map[string][]*subscription),
 		touched:         make(map[*subscription]struct{}),
 		limit:           bounds.Request,
@@ -208,9 +206,7 @@ func (ts *typeState) versions() map[string]string {
 		if !s.isListed() {
 			continue
 		}
-		if canonical := ts.canonicalName[s]; canonical != "" {
-			name = canonical
-		}
+		name = cmp.Or(s.canonical, name)
 		ts.addVersion(versions, s, name)
 		for m := range s.members.all() {
 			ts.addVersion(versions, m, m.resource.key.name)
@@ -228,7 +224,7 @@ func (ts *typeState) versions() map[string]string {
 func (ts *typeState) versionsSize(s *subscription) (size int) {
 	const overhead = 10 // of tags and lengths
 	if s.payload != nil && !s.isCollection() {
-		size = max(len(s.resource.key.name), len(ts.canonicalName[s])) + len(echo(s.taken.version)) + overhead
+		size = max(len(s.resource.key.name), len(s.canonical)) + len(echo(s.taken.version)) + overhead
 	}
 	for m := range s.members.all() {
 		size += len(m.resource.key.name) + len(echo(m.taken.version)) + overhead
@@ -284,19 +280,17 @@ func (ts *typeState) setCanonicalName(s *subscription, name string) {
 	if name == s.resource.key.name {
 		name = ""
 	}
-	old := ts.canonicalName[s]
+	old := s.canonical
 	if old == name {
 		return
 	}
-	if old != "" {
-		delete(ts.canonicalName, s)
+	if s.canonical = name; old != "" {
 		ts.byCanonicalName[old] = slices.DeleteFunc(ts.byCanonicalName[old], func(x *subscription) bool { return x == s })
 		if len(ts.byCanonicalName[old]) == 0 {
 			delete(ts.byCanonicalName, old)
 		}
 	}
 	if name != "" {
-		ts.canonicalName[s] = name
 		ts.byCanonicalName[name] = append(ts.byCanonicalName[name], s)
 	}
 }
@@ -331,7 +325,9 @@ func (ts *typeState) begin() {
 		read := s.State == ads.Received && (s.read || ts.hasRead(s))
 		s.requested, s.seen = requested{read: read, older: s.older}, 0
 		s.step(ads.Reopened)
-		unread = unread || ts.mayBeUnread(s)
+		// A SotW server may have sent the resource for another subscription, and not have read the request for this one, for which
+		// it may prefer another variant.
+		unread = unread || ts.channel.dialect.Locators && !ts.channel.dialect.Incremental && s.State == ads.Received && !s.read
 	}
 	ts.forgetVersion()
 	// A server takes the version that a request has for that of all variants which the request asks for.

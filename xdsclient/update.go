@@ -38,7 +38,7 @@ func (ch *managementServer) receive(message []byte) (accepted bool, done <-chan 
 	}
 	hash := resp.Hash(ch.client.seed)
 	if ts, err := ch.answerAgain(resp, hash); ts != nil {
-		ch.client.attached.received(ch, ts.typ, ts.last.metered) // only changed on this goroutine
+		ch.client.attached.received(ch, ts.typ, &ts.last) // only changed on this goroutine
 		return ts.last.nack == "", nil, err
 	}
 	u := ch.beginUpdate(resp, hash, len(message))
@@ -49,7 +49,7 @@ func (ch *managementServer) receive(message []byte) (accepted bool, done <-chan 
 	if err := u.applyResources(); err != nil {
 		return false, nil, err
 	}
-	u.meterResources()
+	ch.client.attached.received(ch, u.types.typ, &u.outcome)
 	u.applyAbsence()
 	return u.finish()
 }
@@ -125,13 +125,6 @@ func each[T any](c *XDSClient, seq iter.Seq[T], f func(T)) {
 	}
 }
 
-// meterResources has the metrics count the resources, but not errors in place
-// of resources. The lock is not held.
-func (u *update) meterResources() {
-	u.metered = meterReading{u.total - u.unasked - u.passed - u.invalid, u.invalid, u.unmatched}
-	u.ch.client.attached.received(u.ch, u.types.typ, u.metered)
-}
-
 // finish decides between ACK and NACK, and releases the delivery.
 func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 	u.ch.client.mu.Lock()
@@ -143,20 +136,22 @@ func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 	for a := range u.useful {
 		a.moveUpTo(u.ch)
 	}
-	if u.unasked > 0 {
-		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
+	unasked := u.unasked + u.unaskedErrors
+	if unasked > 0 {
+		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, unasked, u.types.typ.Name)
 	}
-	if accepted = u.invalid == 0; accepted {
+	invalid := u.invalid + u.invalidErrors
+	if accepted = invalid == 0; accepted {
 		u.types.version = echo(u.resp.Version)
 	} else {
-		u.nack = u.faults.text(u.types.typ, u.invalid, u.total)
+		u.nack = u.faults.text(u.types.typ, invalid, u.total+u.invalidErrors)
 		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, u.resp.Version, u.nack)
 	}
 	u.ch.client.stats.add(&u.outcome)
 	u.types.last = u.outcome
 	u.ch.delivery.release()
 	u.ch.notify()
-	if err = u.types.endResponse(u.number, ads.Reply{Nonce: u.resp.Nonce, Fault: u.nack}, u.unasked > 0 || u.late); err != nil {
+	if err = u.types.endResponse(u.number, ads.Reply{Nonce: u.resp.Nonce, Fault: u.nack}, unasked > 0 || u.late); err != nil {
 		return accepted, nil, err
 	}
 	return accepted, u.ch.delivery.finished, nil

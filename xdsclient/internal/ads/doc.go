@@ -1,12 +1,9 @@
-// Package ads decides what a client says on the ADS stream to one management server: which requests are sent and when, and
-// the replies to responses. It does not know what a response means, and neither reads nor writes: its owner keeps the cache
-// and the subscriptions, and has the stream.
+// Package ads has the parts of an ADS stream to a management server that know neither its resources nor its subscriptions:
 //
-//	Link      whether the server can be reached, as a state machine
-//	Requests  which requests for one type are due, and their contents
-//	Progress  how far one subscription got: its State, in a table of events
-//	Replies   the ACKs and NACKs of one type that are due
-//	wire      the messages, of SotW and delta
+//	Link     whether the server can be reached, as a state machine
+//	State    how far a subscription got with the server, in a table of events
+//	Replies  the ACKs and NACKs of one type that are due
+//	wire     the messages, of SotW and delta
 //
 // All is plain state without a lock: its owner guards it.
 package ads

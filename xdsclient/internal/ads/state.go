@@ -150,6 +150,7 @@ var stateNames = [states]string{
 	"Unsent", "Asked", "AskAgain", "Received", "Reask", "Doubted", "DoubtedAsked", "DoubtedAskAgain", "Silent", "Missing", "Failed", "Ended",
 }
 
+// String is the name of the constant.
 func (s State) String() string { return stateNames[s] }
 
 // Pending reports whether the server was asked for the subscription and has not answered.
@@ -157,8 +158,7 @@ func (s State) Pending() bool {
 	return s == Asked || s == AskAgain || s == DoubtedAsked || s == DoubtedAskAgain
 }
 
-// IsNew reports whether the next request asks for it, and no list has to leave it out before.
-func (s State) IsNew() bool { return s == Unsent || s == Doubted }
-
-// IsRepeat reports whether the server has to be asked again.
-func (s State) IsRepeat() bool { return s == Reask || s == AskAgain || s == DoubtedAskAgain }
+// IsDue reports whether the next request asks for it. SotW has to leave it out of a list before it asks again.
+func (s State) IsDue(incremental bool) bool {
+	return s == Unsent || s == Doubted || incremental && (s == Reask || s == AskAgain || s == DoubtedAskAgain)
+}
