@@ -107,11 +107,7 @@ type IgnoredField struct {
 
 // String says which field is ignored, and why.
 func (f *IgnoredField) String() string {
-	text := xdsclient.Ignored{Path: f.Path, Reason: f.Reason, Places: f.Places}.String()
-	if f.Severity != "info" {
-		text = f.Severity + ": " + text
-	}
-	return text
+	return xdsclient.Ignored{Path: f.Path, Reason: f.Reason, Places: f.Places}.String()
 }
 
 // ignoredOf returns the ignored fields of a resource.

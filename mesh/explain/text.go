@@ -169,7 +169,11 @@ func (t *text) faults(s *ResourceStatus) {
 	t.fields(styled.Bad, 1, "rejected", s.Faults...)
 	var list []string
 	for i := range s.Ignored {
-		list = append(list, s.Ignored[i].String())
+		line := s.Ignored[i].String()
+		if severity := s.Ignored[i].Severity; severity != "info" {
+			line = severity + ": " + line
+		}
+		list = append(list, line)
 	}
 	t.fields(styled.Plain, 1, "ignored", few(list, maxIgnored, " fields")...)
 }

@@ -87,7 +87,7 @@ func TestText(t *testing.T) {
     ignored: connect_timeout: this client does not act on the field
     ignored: outlier_detection.enforcing_local_origin_success_rate: this client does not act on the field
   DynamicParameterConstraintsMap dpds: ACKED, version "8" of 2026-01-02 03:04:05
-    ignored: warning: resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]: found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?
+    warning: ignored: resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]: found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?
   Type foreign: ACKED, version "8" of 2026-01-02 03:04:05
     cannot determine the ignored fields: no resource type with type URL "type.googleapis.com/other.Type"
 `},

@@ -166,7 +166,11 @@ func (t *text) resource(r *explain.ResourceStatus) {
 		t.line(styled.Plain, 2, "%s", fault)
 	}
 	for i := range r.Ignored {
-		t.line(styled.Plain, 2, "ignored: %s", &r.Ignored[i])
+		what := "ignored"
+		if severity := r.Ignored[i].Severity; severity != "info" {
+			what = severity + ": ignored"
+		}
+		t.line(styled.Plain, 2, "%s: %s", what, &r.Ignored[i])
 	}
 }
 
