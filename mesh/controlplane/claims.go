@@ -153,7 +153,7 @@ func (sub *subscription) keepClaim(tp topic, name, version string) error {
 // compareClaims is called when all that was due has been compared with what the client claims to have. The caller
 // holds stream.mu.
 func (sub *subscription) compareClaims() {
-	if sub.claims > 0 && sub.items.noneDue() {
+	if sub.claims > 0 && sub.items.noneDue() && len(sub.items.queues[dueAnswered]) == 0 {
 		sub.stream.usage.give(ofVersions, sub.claims)
 		sub.claims = 0
 	}

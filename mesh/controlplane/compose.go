@@ -47,7 +47,7 @@ func (sub *subscription) compose() batch {
 			w.open(tp, d.get(tp).again, opened)
 		}
 	}
-	w.addMembers(opened)
+	w.addAllKnown(opened)
 	rest := len(d.queues[dueLater]) > 0
 	topics := d.take()
 	if rest {
@@ -66,7 +66,7 @@ func (sub *subscription) compose() batch {
 		case !sub.isCollection(tp.topic):
 			w.compose(tp.topic, tp.again)
 		case sub.current(tp.topic) == awaited:
-			d.add(tp.topic, dueNow, tp.again) // until it opens
+			d.add(tp.topic, dueAnswered, tp.again)
 		}
 	}
 	w.list(all, len(renewed) > 0)
@@ -92,17 +92,10 @@ type opening struct {
 	again bool
 }
 
-// addMembers makes the members of opened collections due, and what the client knows of them.
-func (w *composer) addMembers(opened map[nameKey][]opening) {
+// addAllKnown makes what the client knows of opened collections due.
+func (w *composer) addAllKnown(opened map[nameKey][]opening) {
 	if len(opened) == 0 {
 		return
-	}
-	for of, openings := range opened {
-		for key := range w.sub.table.members[of.collection] {
-			for _, o := range openings {
-				w.addMember(key, o)
-			}
-		}
 	}
 	for tp, old := range w.sub.allSent {
 		if old == absence || tp.name.isGlob() || !w.isMember(tp) {
@@ -133,18 +126,22 @@ func (w *composer) addKnown(tp topic, old *entry, again bool) {
 	w.add(tp, again)
 }
 
-// addMember makes a member of an opened collection due: of its variants, those that this covers.
-func (w *composer) addMember(key nameKey, o opening) {
-	if w.sub.addressing == byNames {
-		w.add(topic{name: key}, o.again)
-		return
-	}
-	for _, e := range w.sub.table.entries(key) {
-		tp := variantTopic(key, e.parameters())
-		if w.inOne(o.of, e) {
-			w.add(tp, o.again)
+// addMembers makes the members of an opened collection due, and reports whether there are any.
+func (w *composer) addMembers(o opening) (any bool) {
+	for key := range w.sub.table.members[o.of.name.collection] {
+		if w.sub.addressing == byNames {
+			any = true
+			w.add(topic{name: key}, o.again)
+			continue
+		}
+		for _, e := range w.sub.table.entries(key) {
+			if w.inOne(o.of, e) {
+				any = true
+				w.add(variantTopic(key, e.parameters()), o.again)
+			}
 		}
 	}
+	return any
 }
 
 // isMember reports whether the client may know a topic as a member of a collection.
@@ -185,11 +182,13 @@ func (w *composer) open(tp topic, again bool, opened map[nameKey][]opening) {
 	case now == nil && (again || old != absence):
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
-		opened[tp.name] = append(opened[tp.name], opening{tp, again || old != nil})
+		o := opening{tp, again || old != nil}
+		opened[tp.name] = append(opened[tp.name], o)
 		w.sub.setSent(tp, absence)
-		if !tp.name.isGlob() {
+		switch any := w.addMembers(o); {
+		case !tp.name.isGlob():
 			w.batch.answer, w.batch.noMembers = true, true
-		} else if w.isEmpty(tp) {
+		case !any:
 			w.markRemoved(tp, absence)
 		}
 	}
@@ -231,18 +230,6 @@ func (w *composer) removeReplaced(tp topic, old, now *entry) {
 	if !has(now) && !inGlob {
 		w.composeRemoval(lost, old, false)
 	}
-}
-
-// isEmpty reports whether a glob collection has no member for a subscription.
-func (w *composer) isEmpty(glob topic) bool {
-	for key := range w.sub.table.members[glob.name.collection] {
-		for _, e := range w.sub.table.entries(key) {
-			if w.inOne(glob, e) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // compose compares what is under a topic with what the client knows.

@@ -24,6 +24,8 @@ type due uint8
 
 const (
 	notDue due = iota
+	// dueAnswered: a collection, once its source has answered.
+	dueAnswered
 	// dueHeartbeat: only a heartbeat is.
 	dueHeartbeat
 	// dueLater: the client has just subscribed to it. A part of these is sent at a time.
@@ -68,7 +70,7 @@ func (s *items) setKept(tp topic, e *entry) {
 	s.put(tp, it)
 }
 
-// noneDue reports whether nothing is due.
+// noneDue reports whether nothing is due yet.
 func (s *items) noneDue() bool {
 	return len(s.queues[dueHeartbeat])+len(s.queues[dueLater])+len(s.queues[dueNow]) == 0
 }
