@@ -157,7 +157,7 @@ func TestUnansweredWatchesLeaveNothingBehind(t *testing.T) {
 					stop()
 					answer(k)
 				}
-				if grown := int64(heap()) - int64(before); grown > 2<<20 { // SotW remembers some names: ads.MaxUnsubscribed
+				if grown := int64(heap()) - int64(before); grown > 2<<20 { // SotW remembers some names: maxUnsubscribed
 					t.Errorf("the heap has grown by %d bytes", grown)
 				}
 			})

@@ -9,7 +9,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// requests is what goes on for one type on one stream: what of it the server has been told and has said. From that and the
+// requests is the state of one type on one stream: what the server has been told and has said. From that and the
 // subscriptions follows which request is due, in both protocols. In delta the work is proportional to the changes, not to the
 // subscriptions.
 type requests struct {

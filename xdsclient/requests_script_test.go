@@ -15,7 +15,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// TestScripts follows testdata/requests.txt: the requests for one type, by the events of its subscriptions. Behind "@" is how
+// TestRequests follows testdata/requests.txt: the requests for one type, by the events of its subscriptions. Behind "@" is how
 // the server is spoken to: SotW or delta, by locators or not, with the full state or not. Each line is a list of steps, and behind
 // "->" what follows: the requests that are due then, what has become of subscriptions, and the unsubscriptions that
 // are remembered.
