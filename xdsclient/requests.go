@@ -22,6 +22,8 @@ type requests struct {
 	// probe has the first request ask for one resource, or in SotW for all of the type, even if the client has it: an answer is
 	// wanted of a server that was unreachable.
 	probe bool
+	// rest are the changes, in order, that did not fit into the last delta request. Later ones wait for them.
+	rest []*subscription
 	// listed is the list of the last request, sent or not. It is replaced, not changed. Delta
 	// does not need it.
 	listed wire.Targets
@@ -128,13 +130,18 @@ func (ts *typeState) nextDelta(r *wire.Request, reply, held bool) (fresh []*subs
 	case !first && reply:
 		ts.replies.MoveTo(r)
 		return nil, true
-	case held, !first && len(ts.touched) == 0:
+	case held, !first && len(ts.touched) == 0 && len(ts.rest) == 0:
 		return nil, false
 	}
 	ts.number++
+	changes := ts.rest
+	if ts.rest = nil; len(changes) == 0 {
+		changes = ts.changed()
+	}
 	var wanted, unwanted []*subscription
-	for _, s := range ts.changed() {
+	for _, s := range changes {
 		switch {
+		case s.State == ads.Ended: // while it waited
 		case s.wanted():
 			wanted = append(wanted, s)
 		case !first && (s.State != ads.Unsent || s.isListed()):
@@ -148,7 +155,7 @@ func (ts *typeState) nextDelta(r *wire.Request, reply, held bool) (fresh []*subs
 		more += s.locator().Size(ts.channel.dialect)
 		if size > 0 && size+more > ts.limit {
 			size = ts.limit // for what comes after it
-			ts.touch(s)
+			ts.rest = append(ts.rest, s)
 			return true
 		}
 		size += more
@@ -186,8 +193,8 @@ func (ts *typeState) nextDelta(r *wire.Request, reply, held bool) (fresh []*subs
 		ts.replies.Clear()
 		return nil, false
 	}
-	if r.Subscribe.IsEmpty() && r.Unsubscribe.IsEmpty() {
-		return nil, false
+	if r.Subscribe.IsEmpty() && r.Unsubscribe.IsEmpty() { // the server need not know of these
+		return ts.nextDelta(r, reply, held)
 	}
 	if first {
 		r.Cached = ts.versions()

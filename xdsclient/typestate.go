@@ -23,8 +23,7 @@ type typeState struct {
 	collections int
 	// byCanonicalName finds subscriptions to aliases by the canonical names of their resources.
 	byCanonicalName map[string][]*subscription
-	// touched are the subscriptions that may have changed since the last request, or did not fit into it. It has no
-	// meaning before the first one.
+	// touched are the subscriptions that may have changed since the last request. It has no meaning before the first one.
 	touched map[*subscription]struct{}
 	// version is the last that was accepted as a whole. It outlives the stream.
 	version string
