@@ -73,6 +73,20 @@ func TestUnusualEncoding(t *testing.T) {
 	}
 }
 
+// Parameters with other fields in between are not copied for each of them.
+func TestScatteredParameters(t *testing.T) {
+	const n = 10_000
+	b := []byte(strings.Repeat("\x42\x00\x22\x00", n)) // dynamic_parameters, aliases
+	copies := testing.AllocsPerRun(1, func() {
+		if r := ParseWrapper(b, "t"); string(r.Parameters) != strings.Repeat("\x42\x00", n) {
+			t.Errorf("the parameters have %d bytes, want %d", len(r.Parameters), 2*n)
+		}
+	})
+	if copies > 100 {
+		t.Errorf("%v allocations for %d parameters", copies, n)
+	}
+}
+
 func TestReasonOfAResourceError(t *testing.T) {
 	t.Parallel()
 	code, err := (&ResourceError{code: 42, message: []byte("\xff odd")}).Reason()

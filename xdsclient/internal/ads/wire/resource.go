@@ -80,18 +80,6 @@ const (
 	wrapperParameters = 8
 )
 
-// join appends b to a. It does not copy if b follows a in memory, as the occurrences of one
-// field mostly do.
-func join(a, b []byte) []byte {
-	if n := len(a); n > 0 && cap(a) >= n+len(b) && &a[:n+1][n] == &b[0] {
-		return a[:n+len(b)]
-	}
-	if len(a) == 0 {
-		return b
-	}
-	return append(a[:len(a):len(a)], b...)
-}
-
 // unpack reads the resource in an Any, bare or wrapped. typeURL is that of the response.
 func unpack(index int, b []byte, typeURL string) Resource {
 	r := Resource{Index: index}
@@ -119,6 +107,7 @@ func unwrap(index int, b []byte, typeURL string) Resource {
 func (r *Resource) merge(b []byte, typeURL string) error {
 	var resource anyMessage
 	full := false // there is a resource, even if it is empty
+	first := 0    // where the parameters begin
 	for at := 0; at < len(b); {
 		f, rest, err := protofield.Next(b[at:])
 		if err != nil {
@@ -152,7 +141,14 @@ func (r *Resource) merge(b []byte, typeURL string) error {
 		case wrapperCache: // a Resource.CacheControl
 			r.DoNotCache = readNumbers(f.Value)[1] != 0
 		case wrapperParameters: // all occurrences, tags included
-			r.Parameters = join(r.Parameters, b[start:at])
+			if len(r.Parameters) == 0 {
+				first = start
+			}
+			if start-first == len(r.Parameters) { // nothing is in between, as mostly
+				r.Parameters = b[first:at:at]
+			} else {
+				r.Parameters = append(r.Parameters, b[start:at]...)
+			}
 		}
 	}
 	if r.Heartbeat = !full && len(r.Name) > 0 && len(r.Version) > 0; !r.Heartbeat {
