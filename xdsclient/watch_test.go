@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // A watch that ends while its watcher is called does not hold the stream up, nor does one that waits behind it.
@@ -31,24 +32,25 @@ func TestStopFromWithinTheWatcher(t *testing.T) {
 	}}).run(t)
 }
 
-// The calls to one watcher are serial.
-func TestCallsToAWatcherAreSerial(t *testing.T) {
+// The calls to all watchers of a client are serial: package dpdswrapper has no lock for them.
+func TestCallsToWatchersAreSerial(t *testing.T) {
 	(&transcriptTest{over: "SotW", then: func(x *transcript) {
-		e := newEar(t)
+		e, other := newEar(t), newEar(t)
 		var within atomic.Int32
 		e.on = func(heard) {
 			if within.Add(1) != 1 {
-				t.Error("the watcher was called while it was called")
+				t.Error("a watcher was called while one was called")
 			}
 			time.Sleep(time.Second)
 			within.Add(-1)
 		}
+		other.on = e.on
 		x.c.Batch(func() {
 			x.c.Watch(x.types.clusters, "a", e)
-			x.c.Watch(x.types.clusters, "b", e)
+			x.c.ForTarget("target").WatchLocator(x.types.clusters, "b", dynparam.Constraints{}, other)
 		})
 		x.run("wait 0s -> stream; req a b\nsend 1 a=1 b=1 -> ack 1 a b\nwait 3s")
-		xdstest.Equal(t, "calls", 2, len(e.calls))
+		xdstest.Equal(t, "calls", 2, len(e.calls)+len(other.calls))
 	}}).run(t)
 }
 
