@@ -62,7 +62,8 @@
 // # Concurrency
 //
 // A wrapper has one mutex, which is held while the client below is called, but not while a
-// watcher is. It has no goroutine. Calls of a watcher are serial, also while its watch moves, as those of all watchers below are.
+// watcher is. It has no goroutine. Calls of a watcher are serial, also while its watch moves: the client below
+// calls all watchers from one goroutine.
 // The done that it gets is that of the client below, which settles what a watch still owes
 // when it stops, and so when it moves.
 package dpdswrapper
