@@ -179,6 +179,9 @@ func (w *composer) open(tp topic, again bool, opened map[nameKey][]opening) {
 	case now != nil && (again || old == nil || !old.sameVersion(now)):
 		w.addError(tp, now)
 		w.removeMembers(tp)
+		if w.sub.claims > 0 { // they may be of another subscription to the collection
+			opened[tp.name] = append(opened[tp.name], opening{of: tp})
+		}
 	case now == nil && (again || old != absence):
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
@@ -293,9 +296,10 @@ func (w *composer) compose(tp topic, again bool) {
 	}
 }
 
-// mayRemove reports whether a removal by a name alone says nothing wrong of another subscription to the name. Errors of these go with it.
+// mayRemove reports whether a removal by a name alone says nothing wrong of another subscription to the name or its collection. Errors of
+// these go with it.
 func (w *composer) mayRemove(name nameKey) bool {
-	if w.sub.hasOf(name) {
+	if w.sub.hasOf(name) || w.sub.awaitsCollection(name) {
 		return false
 	}
 	for a := range w.sub.asksFor(name) {

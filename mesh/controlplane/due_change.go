@@ -112,6 +112,9 @@ func (r *resubscription) forgetUnwanted() error {
 		e := sub.items.get(tp).has
 		switch {
 		case sub.wants(tp, e):
+			if e != nil && e.claimed() { // it may have waited for what was removed
+				sub.items.add(tp, dueLater, false)
+			}
 		case e != nil && sub.besideWildcard(tp, e):
 			sub.items.add(tp, dueNow, true)
 		default:
