@@ -92,8 +92,11 @@ func (r *resubscription) dueAgain(before interest) error {
 	return nil
 }
 
-// dueNamed makes a topic that is subscribed by name due.
+// dueNamed makes a topic that is subscribed by name due. The item has the name of the ask: many streams may subscribe to one long name.
 func (sub *subscription) dueNamed(tp topic, again bool) {
+	if a := sub.askOf(tp); a != nil {
+		tp = sub.topicOf(a)
+	}
 	if again {
 		sub.requestedAgain(tp)
 	}

@@ -105,6 +105,7 @@ func (r *resubscription) join(tp topic, l locator) error {
 	}
 	a := sub.table.join(sub, tp.name, key, l)
 	r.added = append(r.added, a.number)
+	tp = sub.topicOf(a)
 	sub.stream.mu.Lock()
 	if sub.items.get(tp).has == nil {
 		sub.items.setHas(tp, nothing)
