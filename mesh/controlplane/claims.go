@@ -139,13 +139,14 @@ func (sub *subscription) acceptAwaiting(collection topic) {
 
 // keepClaim records a claim, unless there are too many.
 func (sub *subscription) keepClaim(tp topic, name, version string) error {
-	if !sub.items.get(tp).has.claimed() {
-		weight := nameWeight(name, version)
-		if err := sub.stream.usage.take(ofVersions, weight); err != nil {
-			return err
-		}
-		sub.claims += weight
+	weight := nameWeight(name, version)
+	if has := sub.items.get(tp).has; has.claimed() { // it counts already
+		weight = max(0, weight-nameWeight(has.resource.name, has.resource.version))
 	}
+	if err := sub.stream.usage.take(ofVersions, weight); err != nil {
+		return err
+	}
+	sub.claims += weight
 	sub.setSent(tp, claim(name, version))
 	return nil
 }
