@@ -79,16 +79,16 @@ func (sub *subscription) postpone(tp topic, again bool) {
 // dueStillCovered makes due what the wildcard or a glob covers of a name that the client
 // unsubscribed from, or its removal, as the client cannot know whether they do (Envoy,
 // "Unsubscribing from Resources"). had is what the client had for its subscription.
-func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) {
+func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) error {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
-		return
+		return nil
 	}
 	if sub.addressing == byNames {
-		if sub.wildcard() || sub.wants(tp, nil) {
-			sub.setSent(tp, claim(name, ""))
-			sub.items.add(tp, dueNow, true)
+		if !sub.wildcard() && !sub.wants(tp, nil) {
+			return nil
 		}
-		return
+		sub.items.add(tp, dueNow, true)
+		return sub.keepClaim(tp, name, "") // of a client that does not read there may be ever more
 	}
 	still := false
 	for _, e := range sub.table.entries(tp.name) {
@@ -109,6 +109,7 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) {
 	if !still && sub.count(tp.name) == 0 && sub.items.get(unknown).has.claimed() {
 		sub.items.add(unknown, dueNow, true)
 	}
+	return nil
 }
 
 // besideWildcard reports whether the client has a wildcard, and a resource that it could take for one

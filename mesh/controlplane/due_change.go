@@ -37,7 +37,9 @@ func (r *resubscription) compareRemoved() error {
 		}
 		if sub.mode == pushDifference {
 			forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
-			sub.dueStillCovered(tp, a.spelling, had)
+			if err := sub.dueStillCovered(tp, a.spelling, had); err != nil {
+				return err
+			}
 		}
 	}
 	if sub.mode != pushDifference {

@@ -22,7 +22,7 @@ const (
 	// ofNodes is the approximate size in memory of the nodes.
 	ofNodes
 	// ofVersions are the versions in initial_resource_versions (delta) that differ from those of the server, and that
-	// clients have not been answered yet. Beyond the limit the server forgets them where that costs only a resource that
+	// clients have not been answered yet, and names that they left beside a wildcard or a glob; see nameWeight. Beyond the limit the server forgets them where that costs only a resource that
 	// is sent again.
 	ofVersions
 	// ofReplies is the size of the responses that clients have not read yet.

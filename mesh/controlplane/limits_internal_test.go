@@ -12,11 +12,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -154,6 +156,69 @@ func TestSpellingsCountForThePeer(t *testing.T) {
 		p.usage.close()
 	}
 	checkPayers(t, store, q)
+}
+
+// A client that does not read, and leaves ever other names beside its wildcard, ends at its share.
+func TestNamesThatAreLeftCount(t *testing.T) {
+	t.Parallel()
+	q := newQuotas(bounds.Streams, nil)
+	q.set(ofVersions, 200)
+	p := limited(t, NewStore(), q, 1)
+	var err error
+	for i := 0; err == nil && i < 200; i++ {
+		name := fmt.Sprint(i)
+		if err = p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: []string{"*", name}}); err == nil {
+			err = p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster, ResourceNamesUnsubscribe: []string{name}})
+		}
+	}
+	if kept := len(p.subs[typeurl.Cluster].items.of.m); status.Code(err) != codes.ResourceExhausted || kept > 110 {
+		t.Errorf("%d names are kept: %v", kept, err)
+	}
+	p.store.release(p.stream)
+	p.usage.close()
+	if used := q.of[ofVersions].Used(); used != 0 {
+		t.Errorf("%d are used after the stream", used)
+	}
+}
+
+// A claim in another spelling counts by its length, too.
+func TestClaimsCountByLength(t *testing.T) {
+	t.Parallel()
+	for range 10 { // the order is not defined
+		q := newQuotas(bounds.Streams, nil)
+		p := limited(t, NewStore(), q, 1)
+		xdstest.NoError(t, p.handleRequest(&discoverypb.DeltaDiscoveryRequest{
+			TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: []string{"xdstp://a/T/d/*"},
+			InitialResourceVersions: map[string]string{"xdstp://a/T/d/a": "1", "xdstp://a/T/d/%61": strings.Repeat("x", 100*nameBytes)},
+		}))
+		has := p.subs[typeurl.Endpoints].items.get(topic{name: keyOf("xdstp://a/T/d/a")}).has
+		if used := q.of[ofVersions].Used(); used < int64(len(has.resource.version)/nameBytes) {
+			t.Errorf("%d are used", used)
+		}
+	}
+}
+
+// Streams that subscribe to one long name, and are sent nothing yet, keep it once.
+func TestStreamsShareNames(t *testing.T) {
+	t.Parallel()
+	store, q := NewStore(), newQuotas(bounds.Streams, nil)
+	store.OnDemand("", func(_, _ []*Demand) {})
+	kept := map[*byte]bool{}
+	for range 3 {
+		p := limited(t, store, q, 1)
+		for range 2 {
+			xdstest.NoError(t, p.handleRequest(&discoverypb.DeltaDiscoveryRequest{
+				TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: []string{strings.Repeat("x", nameBytes)},
+			}))
+			p.collect()
+			for tp := range p.subs[typeurl.Endpoints].items.of.m {
+				kept[unsafe.StringData(tp.name.leaf)] = true
+			}
+		}
+	}
+	if len(kept) != 1 {
+		t.Errorf("the name is kept %d times", len(kept))
+	}
 }
 
 // While a client's request of many names is carried out, and while its stream is released, others have the
