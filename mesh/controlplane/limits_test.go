@@ -226,9 +226,9 @@ func TestLimits_OfARequest(t *testing.T) {
 func TestLimits_Replies(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t, controlplane.Options{})
-		s.control.SetLimit("reply_bytes", 2<<20)
+		s.control.SetLimit("reply_bytes", 64<<10)
 		s.update(t, func(tx *controlplane.Tx) {
-			tx.SetNamed("big", nil, wrapperspb.String(strings.Repeat("x", 1<<20)))
+			tx.SetNamed("big", nil, wrapperspb.String(strings.Repeat("x", 32<<10)))
 			tx.SetNamed("there", nil, wrapperspb.String("there"))
 		})
 		attacker := s.from(t, "127.0.0.2")
