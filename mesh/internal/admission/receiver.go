@@ -114,8 +114,10 @@ func (r *receiver) arrived(kind byte, stream uint32, part []byte) {
 
 // count brings the host's share and the timer up to date.
 func (r *receiver) count() {
-	r.gate.receiving.Add(r.host, r.held-r.counted)
-	r.counted = r.held
+	if r.held != r.counted { // mostly not, and all connections share the quota's lock
+		r.gate.receiving.Add(r.host, r.held-r.counted)
+		r.counted = r.held
+	}
 	if r.held == 0 && r.hasTurn {
 		r.hasTurn = false
 		r.gate.turns.Delete(r.host)
