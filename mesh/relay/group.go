@@ -25,8 +25,8 @@ type group struct {
 	shared *xdsclient.XDSClient
 	// by is the peer that joined first, and has the upstreams of the group.
 	by string
-	// lingers is how long the group stays without clients.
-	lingers time.Duration
+	// nodeBytes is about the size of the node in memory.
+	nodeBytes int64
 
 	// clients counts the streams. idle runs while there is none, since idleSince. Relay.mu guards them.
 	clients   int
@@ -73,14 +73,10 @@ func keyOf(d *controlplane.Demand) subscriptionKey {
 	return subscriptionKey{d.TypeURL, d.Name, d.Constraints.Key(), d.Stream}
 }
 
-// maxIdleNode is about the size in memory of the nodes of groups that stay without clients. Those of clients are limited in sum, by
-// package controlplane.
-const maxIdleNode = 64 << 10
-
 // newGroup makes a group for a client of a peer. The caller holds r.mu.
 func (r *Relay) newGroup(key string, node *corepb.Node, by string) (*group, error) {
 	g := &group{
-		relay: r, key: key, store: controlplane.NewStore(), by: by,
+		relay: r, key: key, store: controlplane.NewStore(), by: by, nodeBytes: int64(len(key)) + access.NodeWeight(node),
 		names:     quota.New[uint64]("subscriptions of a group of clients", int64(r.opts.MaxGroupSubscriptions)),
 		refused:   make(map[*subscription]*status.Status),
 		subs:      make(map[subscriptionKey]*subscription),
@@ -94,21 +90,25 @@ func (r *Relay) newGroup(key string, node *corepb.Node, by string) (*group, erro
 	if g.shared, err = r.newUpstream(by, r.opts.Bootstrap.WithNode(node)); err != nil {
 		return nil, err
 	}
-	if int64(len(key))+access.NodeWeight(node) <= maxIdleNode {
-		g.lingers = max(r.opts.Linger, 0)
-	}
 	g.store.OnDemand("", g.demand)
 	return g, nil
 }
 
-// leave removes a client. After the last one, the group ends.
+// leave removes a client. With the last one, the group ends after a while, or at once if there is no room for its node.
 func (g *group) leave() {
-	g.relay.mu.Lock()
-	defer g.relay.mu.Unlock()
-	if g.clients--; g.clients == 0 && !g.relay.closed {
-		g.idleSince = time.Now()
-		g.idle = time.AfterFunc(g.lingers, g.end)
+	r := g.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g.clients--; g.clients > 0 || r.closed {
+		return
 	}
+	linger := max(r.opts.Linger, 0)
+	if r.idleNodes.Check(g.by, g.nodeBytes) != nil {
+		linger = 0
+	}
+	r.idleNodes.Add(g.by, g.nodeBytes)
+	g.idleSince = time.Now()
+	g.idle = time.AfterFunc(linger, g.end)
 }
 
 // end ends a group without clients.
@@ -119,6 +119,7 @@ func (g *group) end() {
 	if ended {
 		delete(r.groups, g.key)
 		g.idle.Stop()
+		r.idleNodes.Give(g.by, g.nodeBytes)
 		r.running.Add(1)
 	}
 	r.mu.Unlock()

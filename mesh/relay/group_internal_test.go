@@ -9,6 +9,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -96,6 +97,27 @@ func TestManyDemandsLeaveTurnsToOthers(t *testing.T) {
 	<-done
 	if turns == 0 {
 		t.Errorf("nobody else had a turn before there were %d subscriptions", n)
+	}
+}
+
+// The nodes of groups without clients are limited, with a share for each peer, and given back.
+func TestNodesOfIdleGroupsAreBounded(t *testing.T) {
+	t.Parallel()
+	r, g := newTestGroup(t)
+	g.leave()
+	if got := r.idleNodes.Used(); got != g.nodeBytes {
+		t.Errorf("a group that lingers has %d bytes, want %d", got, g.nodeBytes)
+	}
+	if again, err := r.join("g", new(corepb.Node), "peer"); again != g || err != nil || r.idleNodes.Used() != 0 {
+		t.Errorf("got another group, an error (%v), or bytes of one in use (%d)", err, r.idleNodes.Used())
+	}
+	r.idleNodes.Add("another", bounds.NodeBytes)
+	g.leave()
+	for began := time.Now(); r.Stats().Groups > 0 && time.Since(began) < 10*time.Second; {
+		time.Sleep(time.Millisecond)
+	}
+	if got := r.Stats().Groups; got > 0 || r.idleNodes.Used() != bounds.NodeBytes {
+		t.Errorf("%d groups linger without room for their nodes, of which %d bytes are left", got, r.idleNodes.Used()-bounds.NodeBytes)
 	}
 }
 

@@ -6,11 +6,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Three limits have a share for each of those who use them up, which shrinks as the limit is approached
+// Four limits have a share for each of those who use them up, which shrinks as the limit is approached
 // (quota.Quota), so that there is room for one more whatever the present ones take:
 //
 //   - a client, of the subscriptions on the upstream that its group shares;
-//   - a peer, which is an address or a certificate, of the upstreams, by the groups that it began;
+//   - a peer, which is an address or a certificate, of the upstreams, by the groups that it began, and of the nodes of those without clients;
 //   - a group, of the subscriptions that linger. One for which there is no room ends when its last client leaves.
 //
 // A refused subscription is an error for the clients that asked for it. Upstream is asked when there is room.

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/access"
 	"github.com/dynxds/dynxds/mesh/internal/quota"
@@ -108,6 +109,8 @@ type Relay struct {
 	upstreams *quota.Quota[string]
 	// lingering limits the subscriptions that linger, with a share for each group.
 	lingering *quota.Quota[*group]
+	// idleNodes limits the size of the nodes of groups without clients, with a share for each peer: the nodes of clients are limited by server.
+	idleNodes *quota.Quota[string]
 
 	// away counts the subscriptions whose management servers are unreachable.
 	away atomic.Int64
@@ -144,6 +147,7 @@ func New(opts Options) (*Relay, error) {
 		groups:    make(map[string]*group),
 		upstreams: quota.New[string]("streams to its control plane", int64(opts.MaxGroups)),
 		lingering: quota.New[*group]("subscriptions that linger", maxLingering),
+		idleNodes: quota.New[string]("bytes of nodes without clients", bounds.NodeBytes),
 	}
 	down := opts.Server
 	down.StoreFor, down.NodeConstraints = r.storeFor, nil
@@ -281,7 +285,10 @@ func (r *Relay) join(key string, node *corepb.Node, by string) (*group, error) {
 		r.groups[key] = g
 	}
 	g.clients++
-	stopTimer(&g.idle)
+	if g.idle != nil {
+		stopTimer(&g.idle)
+		r.idleNodes.Give(g.by, g.nodeBytes)
+	}
 	return g, nil
 }
 

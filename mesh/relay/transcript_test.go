@@ -278,10 +278,6 @@ func (p *player) open(words []string) {
 			n.ClientFeatures = append(n.ClientFeatures, value)
 		case "agent":
 			n.UserAgentName = value
-		case "size":
-			size, err := strconv.Atoi(value)
-			xdstest.NoError(p.t, err)
-			n.Cluster = strings.Repeat("x", size)
 		default:
 			n.Metadata = node("", key, value).Metadata
 		}
