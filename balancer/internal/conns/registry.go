@@ -55,6 +55,8 @@ type Registry struct {
 
 	config Config
 	round  uint64 // counts the updates
+	// count is the number of Records; met is the number of Records that the last update has an endpoint for.
+	count, met int
 }
 
 // Record is what is known of one address. It exists while an endpoint of the
@@ -151,8 +153,16 @@ func (r *Registry) recordLocked(address string) *Record {
 		rec.endpoint.Store(new(xdsresource.Endpoint))
 		rec.at.Store(&place{load: r.config.Loads.Elsewhere()})
 		r.records.Store(address, rec)
+		r.count++
 	}
 	return rec
+}
+
+// forgetLocked removes a Record, unless it has been removed.
+func (r *Registry) forgetLocked(rec *Record) {
+	if r.records.CompareAndDelete(rec.Address, rec) {
+		r.count--
+	}
 }
 
 // Update replaces the configuration. It allocates for each locality, and for the endpoints that differ from those
@@ -174,6 +184,7 @@ func (r *Registry) Update(c Config) {
 		}
 	}
 	r.round++
+	r.met = 0
 	for i := range c.Localities {
 		at := &place{locality: &c.Localities[i], load: loads[i]}
 		for j := range c.Localities[i].Endpoints {
@@ -188,9 +199,14 @@ func (r *Registry) Update(c Config) {
 			}
 		}
 	}
+	left := r.count - r.met
 	for rec := range r.all {
+		if left == 0 {
+			break
+		}
 		if rec.round != r.round {
 			r.unsetLocked(rec)
+			left--
 		}
 	}
 	r.Pool.unlock()
@@ -200,7 +216,10 @@ func (r *Registry) Update(c Config) {
 // setLocked sets what the configuration has for an address.
 func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, at *place, health *Health) {
 	rec := r.recordLocked(address)
-	rec.round = r.round
+	if rec.round != r.round {
+		rec.round = r.round
+		r.met++
+	}
 	rec.at.Store(at)
 	before := rec.endpoint.Swap(e)
 	if rec.addresses.Load() == nil || before.Address != e.Address || !slices.Equal(before.Additional, e.Additional) {
@@ -224,7 +243,7 @@ func (r *Registry) unsetLocked(rec *Record) {
 	rec.used.Store(0)
 	rec.reviewLocked()
 	if len(rec.conns) == 0 {
-		r.records.Delete(rec.Address)
+		r.forgetLocked(rec)
 	}
 }
 
@@ -253,7 +272,7 @@ func (r *Registry) removeLocked(c *Conn) {
 	rec := c.record
 	rec.conns = slices.DeleteFunc(rec.conns, func(other *Conn) bool { return other == c })
 	if len(rec.conns) == 0 && rec.round != r.round {
-		r.records.CompareAndDelete(rec.Address, rec)
+		r.forgetLocked(rec)
 	}
 	rec.refresh()
 }
