@@ -28,13 +28,16 @@ func newTable(endpoints []xdsresource.Endpoint, size uint64) table {
 	for i := range t {
 		t[i] = unused
 	}
-	first := turnsOf(endpoints, size)
-	greatest := slices.MaxFunc(first, func(a, b *turn) int { return cmp.Compare(a.weight, b.weight) }).weight
-	rounds := map[uint64][]*turn{1: first} // to come
+	turns := turnsOf(endpoints, size) // of this round
+	greatest := slices.MaxFunc(turns, func(a, b *turn) int { return cmp.Compare(a.weight, b.weight) }).weight
+	later := make(map[uint64][]*turn) // of the rounds after the next
 	for round, left := uint64(1), size; ; round++ {
-		turns := rounds[round]
-		delete(rounds, round)
-		slices.SortFunc(turns, func(a, b *turn) int { return cmp.Compare(a.order, b.order) })
+		if due := later[round]; due != nil {
+			delete(later, round)
+			turns = append(turns, due...)
+			slices.SortFunc(turns, func(a, b *turn) int { return cmp.Compare(a.order, b.order) })
+		}
+		again := turns[:0] // in the next round
 		for _, e := range turns {
 			for t[e.next] != unused {
 				e.next = (e.next + e.skip) % size
@@ -45,9 +48,13 @@ func newTable(endpoints []xdsresource.Endpoint, size uint64) table {
 			}
 			e.taken++
 			// In the first round in which the rounds times its weight make up for its entries times the greatest weight.
-			next := max(round+1, (e.taken*greatest+e.weight-1)/e.weight)
-			rounds[next] = append(rounds[next], e)
+			if next := (e.taken*greatest + e.weight - 1) / e.weight; next > round+1 {
+				later[next] = append(later[next], e)
+			} else {
+				again = append(again, e)
+			}
 		}
+		turns = again
 	}
 }
 

@@ -162,7 +162,7 @@ func TestEveryEndpointIsACandidate(t *testing.T) {
 }
 
 func BenchmarkNewTable(b *testing.B) {
-	for _, n := range []int{100, 10000} {
+	for _, n := range []int{1, 100, 10000} {
 		e := endpoints(slices.Repeat([]uint32{1}, n)...)
 		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
 			for b.Loop() {
