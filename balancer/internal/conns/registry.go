@@ -242,6 +242,9 @@ func (r *Registry) unsetLocked(rec *Record) {
 	rec.addresses.Store(nil)
 	rec.used.Store(0)
 	rec.reviewLocked()
+	if rec.at.Load().locality == nil { // A policy has made the address up.
+		rec.at.Store(&place{load: r.config.Loads.Elsewhere()})
+	}
 	if len(rec.conns) == 0 {
 		r.forgetLocked(rec)
 	}

@@ -78,6 +78,26 @@ func TestHealthOfAConnectionThatWasLost(t *testing.T) {
 	})
 }
 
+// RPCs to an address that a policy has made up are reported to the server that load reports go to now.
+func TestLoadOfAnAddressWithoutAnEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := lbtest.NewBed(t).Env.Endpoints
+		c, err := r.Open(new(conns.User), []resolver.Address{{Addr: "a"}}, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
+		xdstest.NoError(t, err)
+		counter := traffic.Use(traffic.Key{})
+		defer counter.Release()
+		for range 2 {
+			server := load.NewStore(nil)
+			r.Update(conns.Config{Loads: server.Use(load.Key{Cluster: "c"}, nil)})
+			c.Begin()
+			c.Ender(counter)(balancer.DoneInfo{BytesSent: true})
+			xdstest.Equal(t, "reports", 1, len(server.Take(nil)))
+		}
+		c.Shutdown()
+		synctest.Wait()
+	})
+}
+
 // With concurrent use, each connection is closed by its policy or by the Registry, RPCs
 // are counted, and no record is left.
 func TestConcurrentUse(t *testing.T) {
