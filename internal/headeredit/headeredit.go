@@ -1,5 +1,5 @@
-// Package headeredit has Envoy's header edits, for HTTP filters and for xdsresource, which makes one of all edits of a level of routes for
-// one header. An edit that gRPC does not support is left out and reported; it does not make the resource invalid.
+// Package headeredit has Envoy's header edits, for HTTP filters and for routes, whose edits of one header xdsresource joins.
+// An edit that gRPC does not support is left out and reported; it does not make the resource invalid.
 package headeredit
 
 import (

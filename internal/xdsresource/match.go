@@ -244,8 +244,8 @@ func (p *HashPolicy) hash(h *matching.Headers, channelID uint64) (hash uint64, o
 // channelIDKey is the one filter state that gRPC knows.
 const channelIDKey = "io.grpc.channel_id"
 
-// hashPolicies decodes RouteAction.hash_policy. Policies that gRPC does not support are left out. One of them that is terminal has the effect
-// that the policy before it is.
+// hashPolicies decodes RouteAction.hash_policy. Policies that gRPC does not support are left out. If one of them is terminal, the policy before
+// it becomes terminal, which has the same effect.
 func (d *routeDecoder) hashPolicies(at *faults.Path, pbs []*routepb.RouteAction_HashPolicy) []HashPolicy {
 	if !d.atMost(at.Field("hash_policy"), len(pbs), bounds.Conditions) {
 		return nil
