@@ -1,6 +1,9 @@
 package livestate
 
-import "encoding/json"
+import (
+	"reflect"
+	"strings"
+)
 
 // sentences are the keys of what is said in sentences, which may be as long as an error. All other texts are names.
 var sentences = map[string]bool{
@@ -8,32 +11,45 @@ var sentences = map[string]bool{
 	"first_fault": true, "waiting": true, "reports": true, "reasons": true, "subject": true, "where": true,
 }
 
-// JSON encodes a value with each text as a function makes it, of the text and of whether it is a sentence.
-func JSON(value any, cut func(text string, sentence bool) string) ([]byte, error) {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
-	}
-	var parts any
-	if err := json.Unmarshal(text, &parts); err != nil {
-		return nil, err
-	}
-	return json.Marshal(cutIn(parts, "", cut))
+// Cut returns a value for JSON in which each text is what a function makes of it, and of whether it is a sentence. The value itself,
+// which others may have, is not changed.
+func Cut(value any, cut func(text string, sentence bool) string) any {
+	c := reflect.New(reflect.TypeOf(value)).Elem()
+	c.Set(reflect.ValueOf(value))
+	cutIn(c, false, cut)
+	return c.Interface()
 }
 
-// cutIn cuts the texts in a value that json.Unmarshal has made, which has a key.
-func cutIn(value any, key string, cut func(string, bool) string) any {
-	switch v := value.(type) {
-	case string:
-		return cut(v, sentences[key])
-	case []any:
-		for i := range v {
-			v[i] = cutIn(v[i], key, cut)
+// cutIn cuts the texts in a value that may be set, behind copies of its pointers and slices.
+func cutIn(v reflect.Value, sentence bool, cut func(string, bool) string) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(cut(v.String(), sentence))
+	case reflect.Pointer:
+		if v.IsNil() {
+			return
 		}
-	case map[string]any:
-		for k := range v {
-			v[k] = cutIn(v[k], k, cut)
+		c := reflect.New(v.Type().Elem())
+		c.Elem().Set(v.Elem())
+		v.Set(c)
+		cutIn(c.Elem(), sentence, cut)
+	case reflect.Slice:
+		if v.IsNil() {
+			return
+		}
+		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(c, v)
+		v.Set(c)
+		for i := range c.Len() {
+			cutIn(c.Index(i), sentence, cut)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if key != "-" && (field.IsExported() || field.Anonymous) {
+				cutIn(v.Field(i), sentences[key], cut)
+			}
 		}
 	}
-	return value
 }

@@ -192,9 +192,9 @@ type SplitCluster struct {
 	Minute outcomes.Minute `json:"minute"`
 }
 
-// Encode returns a State as JSON that leaves the process, without what is beyond the bounds. Names are as they are until then, as they are
+// Bound leaves out what is beyond the bounds of a State that leaves the process. Names are as they are until then, as they are
 // keys; those that are too long are cut.
-func (s *State) Encode() ([]byte, error) {
+func (s *State) Bound() {
 	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
 	s.Channels, s.ChannelsLeftOut = bound(s.Channels, maxChannels)
@@ -208,12 +208,12 @@ func (s *State) Encode() ([]byte, error) {
 		c.Routes, _ = bound(c.Routes, room)
 		room -= len(c.Routes)
 	}
-	return JSON(s, func(name string, sentence bool) string {
+	*s = *Cut(s, func(name string, sentence bool) string {
 		if sentence || len(name) <= bounds.ErrorText {
 			return name
 		}
 		return text(name)
-	})
+	}).(*State)
 }
 
 func bound[T any](all []T, limit int) ([]T, int) {

@@ -26,7 +26,7 @@ func explainRPC(ctx context.Context, values url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clipped(e.Lines())
+	return clipped(e.Lines()), nil
 }
 
 func parseRequest(q url.Values) (explain.Request, error) {

@@ -50,22 +50,20 @@ func (h *handler) data(ctx context.Context, values url.Values) (any, error) {
 		if versions[name] != "" {
 			continue
 		}
-		content, err := v.section(name)
+		content, err := json.Marshal(v.section(name))
 		if err != nil {
 			return nil, err
 		}
 		versions[name] = strconv.FormatUint(maphash.Bytes(h.seed, content), 36)
 		if values.Get(name+".version") != versions[name] {
-			answer[name] = content
+			answer[name] = json.RawMessage(content)
 		}
 	}
 	return answer, nil
 }
 
-// section returns the content of a section, as JSON.
-func (v *view) section(name string) (json.RawMessage, error) {
-	return clipped(sections[name](v, wantedOf(name, v.values)))
-}
+// section returns the content of a section.
+func (v *view) section(name string) any { return clipped(sections[name](v, wantedOf(name, v.values))) }
 
 // answerTime bounds how long an answer waits for its turn, and for balancers.
 const answerTime = 10 * time.Second
@@ -156,9 +154,9 @@ const (
 	maxError = 4000
 )
 
-// clipped encodes a value as JSON with its texts from outside shortened.
-func clipped(value any) (json.RawMessage, error) {
-	return livestate.JSON(value, func(text string, sentence bool) string {
+// clipped returns a value for JSON with its texts from outside shortened.
+func clipped(value any) any {
+	return livestate.Cut(value, func(text string, sentence bool) string {
 		if sentence {
 			return clip(text, maxError)
 		}

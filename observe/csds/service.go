@@ -2,6 +2,7 @@ package csds
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -227,11 +228,12 @@ func bypassing(ctx context.Context) *statusv3.ClientConfig {
 // can print, as it is of a type that all of them know.
 func stateConfig(ctx context.Context, source *livestate.Source) *statusv3.ClientConfig_GenericXdsConfig {
 	state := livestate.Take(ctx, source)
+	state.Bound()
 	config := &statusv3.ClientConfig_GenericXdsConfig{
 		Name: StateName, VersionInfo: livestate.Format, LastUpdated: timestamppb.New(state.Time), ClientStatus: adminv3.ClientResourceStatus_ACKED,
 	}
 	values := new(structpb.Struct)
-	text, err := state.Encode()
+	text, err := json.Marshal(state)
 	if err == nil {
 		err = values.UnmarshalJSON(text)
 	}
