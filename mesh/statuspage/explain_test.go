@@ -141,6 +141,10 @@ func TestViewersShareASnapshot(t *testing.T) {
 	}
 	viewers.Wait()
 	h.refresh, h.snapshots.work = 0, 0
+	if first.served(); h.snapshots.work == 0 {
+		t.Error("listing the store is no work")
+	}
+	h.snapshots.work = 0
 	if h.snapshots.get(h) == first {
 		t.Error("the snapshot is not taken again")
 	}

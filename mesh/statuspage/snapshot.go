@@ -22,7 +22,7 @@ type snapshot struct {
 	methods []string
 	// peers are the clients of the control plane of the process.
 	peers peers
-	// served is what its store has. It is called for viewers of that list alone: the store is locked meanwhile.
+	// served is what its store has. It is called for viewers of that list alone: the store is locked meanwhile. That is work, too.
 	served func() served
 }
 
@@ -34,7 +34,14 @@ type entry struct {
 
 // take takes a snapshot, and returns how long it has waited for balancers.
 func (h *handler) take() (snap *snapshot, waited time.Duration) {
-	snap = &snapshot{channels: channels.Inspect(), peers: h.peers(), served: sync.OnceValue(h.served)}
+	snap = &snapshot{channels: channels.Inspect(), peers: h.peers()}
+	snap.served = sync.OnceValue(func() served {
+		began, s := time.Now(), h.served()
+		h.snapshots.mu.Lock()
+		defer h.snapshots.mu.Unlock()
+		h.snapshots.work += time.Since(began)
+		return s
+	})
 	for _, c := range xdsclient.Clients() {
 		d := c.Dump()
 		snap.clients = append(snap.clients, d)
