@@ -56,7 +56,7 @@ func failing(s *livestate.State, c *livestate.Cluster) {
 	s.Problems = []livestate.Problem{{Severity: livestate.Failing, Subject: `cluster "c"`, Text: "no endpoint\nanswers", Where: "a.yaml:3", Cluster: "c"}}
 	c.Health, c.State, c.Error = livestate.Failing, "TRANSIENT_FAILURE", "connection refused"
 	c.Endpoints = livestate.Endpoints{All: 1, Failing: 1}
-	c.BadEndpoints = []inspect.Endpoint{{Addresses: []string{"10.0.0.1:80"}, Health: "HEALTHY", State: "TRANSIENT_FAILURE", Error: "connection refused", Since: time.Unix(0, 0)}}
+	c.BadEndpoints = []inspect.Endpoint{{Addresses: []string{"10.0.0.1:80"}, Health: "HEALTHY", State: "TRANSIENT_FAILURE", Error: "connection refused", Since: time.Unix(0, 0)}, {State: "READY"}}
 	other := c.RPCs.Minute
 	other.Started, other.Ended, other.P50, other.P99 = 3, 0, nil, nil
 	c.RPCs.Minute.Failed, c.RPCs.Last = 600, &outcomes.Failure{Time: time.Unix(0, 0), Code: "UNAVAILABLE", Text: "connection refused"}
@@ -78,7 +78,7 @@ func TestTextOfState(t *testing.T) {
   certificate a.pem: expired 3 h ago, at 1969-12-31 21:01:00 UTC
   certificate b.pem: expires in 3 days, at 1970-01-04 05:01:00 UTC
   channel 1 xds:///backend: READY, xDS
-  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 1.5 s, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
+  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1 endpoint in format "1" cannot be read; 1,200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 1.5 s, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
     endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused
   route / of xds:///backend:
     c       20.0 RPCs/s  50.0 % failed  p50 30 ms  p99 1.5 s

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/retries"
@@ -30,7 +32,7 @@ type Client struct {
 	Scope string `json:"scope,omitempty"`
 	// State is how its channels are: nil if the process does not say.
 	State *livestate.State `json:"state,omitempty"`
-	// Resources are those that the client holds, or has asked for. They are Ignored by dynxds.
+	// Resources are those that the client holds, or has asked for. Their Ignored fields are those that dynxds does not act on.
 	Resources []*explain.ResourceStatus `json:"resources"`
 }
 
@@ -159,7 +161,11 @@ func stateOf(e *entry) *livestate.State {
 	}
 	state.Clusters = slices.DeleteFunc(state.Clusters, func(c *livestate.Cluster) bool { return c == nil }) // whatever a process says
 	for _, c := range state.Clusters {
+		all := len(c.BadEndpoints)
 		c.BadEndpoints = slices.DeleteFunc(c.BadEndpoints, func(e inspect.Endpoint) bool { return len(e.Addresses) == 0 })
+		if left := all - len(c.BadEndpoints); left > 0 {
+			c.Notes = strings.TrimPrefix(fmt.Sprintf("%s; %s in format %q cannot be read", c.Notes, faults.Count(left, "endpoint"), e.GetVersionInfo()), "; ")
+		}
 	}
 	return state
 }
