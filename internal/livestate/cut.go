@@ -7,7 +7,7 @@ import (
 
 // sentences are the keys of what is said in sentences, which may be as long as an error. All other texts are names.
 var sentences = map[string]bool{
-	"error": true, "last_error": true, "ambient": true, "reason": true, "why": true, "notes": true, "action": true, "text": true, "detail": true,
+	"error": true, "last_error": true, "reason": true, "why": true, "notes": true, "action": true, "text": true, "detail": true,
 	"first_fault": true, "waiting": true, "reports": true, "reasons": true, "subject": true, "where": true,
 }
 
