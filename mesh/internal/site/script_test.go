@@ -166,5 +166,3 @@ func beginScript(t testing.TB) (step func(string) string) {
 		return logged()
 	}
 }
-
-// both returns the documents of a list that another has, too.
