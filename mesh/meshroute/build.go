@@ -318,12 +318,19 @@ func (b *builder) collectResources() {
 			now = append(now, r)
 		}
 	}
-	resources := before.resources.Edit()
-	for _, r := range old {
-		resources.Delete(r.Key())
-	}
+	resources, has := before.resources.Edit(), make(map[string]bool, len(now))
 	for _, r := range now {
-		resources.Set(r.Key(), r)
+		key := r.Key()
+		has[key] = true
+		// What is equal stays: a change of endpoints copies the shards of the ClusterLoadAssignments only.
+		if was, _ := resources.Get(key); was == nil || was.Service != r.Service || !was.Equal(r) {
+			resources.Set(key, r)
+		}
+	}
+	for _, r := range old {
+		if key := r.Key(); !has[key] {
+			resources.Delete(key)
+		}
 	}
 	m.resources = resources.Map()
 }
