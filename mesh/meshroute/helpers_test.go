@@ -2,6 +2,8 @@ package meshroute
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -41,13 +43,25 @@ func mustBuild(t testing.TB, in Input, previous *Mesh) *Mesh {
 func accepted(t testing.TB, in Input, previous *Mesh) *Mesh {
 	t.Helper()
 	m := mustBuild(t, in, previous)
+	made := slices.Collect(maps.Values(m.servers))
+	for _, r := range m.services.All {
+		made = append(made, r.resources()...)
+	}
+	for _, d := range m.destinations.All {
+		made = append(made, d.resources()...)
+	}
 	seen := make(map[string]bool)
-	for _, r := range m.Resources() {
+	for _, r := range made {
 		if seen[r.Key()] {
 			t.Errorf("%s %s %v is there twice", r.TypeURL, r.Name, r.Parameters)
 		}
-		seen[r.Key()] = true
+		if seen[r.Key()] = true; m.Resource(r.Key()) == nil || !m.Resource(r.Key()).Equal(r) {
+			t.Errorf("the mesh has %v, want %v", m.Resource(r.Key()), r)
+		}
 		checkResource(t, r)
+	}
+	if all := m.Resources(); len(all) != len(made) {
+		t.Errorf("the mesh has %d resources, want %d", len(all), len(made))
 	}
 	return m
 }
