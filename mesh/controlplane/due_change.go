@@ -102,7 +102,11 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 	if again {
 		sub.requestedAgain(tp)
 	}
-	sub.items.add(tp, dueLater, again)
+	when := dueLater
+	if sub.isCollection(tp) && sub.isWildcard(tp) && sub.wildcards <= crowd {
+		when = dueNow // a client takes a response with some of many names for the whole wildcard
+	}
+	sub.items.add(tp, when, again)
 }
 
 // forgetUnwanted drops the state of what is no longer subscribed. While there is a wildcard, the
