@@ -49,8 +49,10 @@ type group struct {
 	// lingering are the subscriptions without a demand.
 	lingering map[*subscription]struct{}
 	members   map[memberKey]*member
-	// dirty is what has changed since it was last brought into the store.
+	// dirty is what has changed since it was last brought into the store, and done are the callbacks
+	// that the client of the management servers waits for until that is so.
 	dirty map[answer]struct{}
+	done  []func()
 	// flushing is set while a goroutine updates the store.
 	flushing bool
 }
@@ -142,6 +144,10 @@ func (g *group) close() {
 		stopTimer(&m.ttl)
 	}
 	g.relay.closeUpstream(g.by, g.shared)
+	for _, done := range g.done {
+		done()
+	}
+	g.done = nil
 }
 
 // addTo adds the group to the stats of the relay.
@@ -247,7 +253,7 @@ func (g *group) flushLater() {
 func (g *group) flush() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for !g.closed && len(g.dirty) > 0 {
+	for !g.closed && len(g.dirty)+len(g.done) > 0 {
 		var members, subs []func(*controlplane.Tx)
 		for a := range g.dirty {
 			change := a.change()
@@ -260,8 +266,13 @@ func (g *group) flush() {
 			}
 		}
 		clear(g.dirty)
+		done := g.done
+		g.done = nil
 		g.mu.Unlock()
 		g.update(slices.Concat(members, subs)) // a collection has its members when it is answered
+		for _, f := range done {
+			f()
+		}
 		g.mu.Lock()
 	}
 	g.flushing = false

@@ -57,4 +57,5 @@ func (g *group) retryRefused() {
 			full[payer] = g.refused[s] != nil
 		}
 	}
+	g.flushLater()
 }

@@ -170,12 +170,20 @@ func uncached(b *bootstrap.Config) *bootstrap.Config {
 }
 
 func (o *Options) setDefaults() {
-	o.Linger = cmp.Or(o.Linger, DefaultLinger)
-	o.AwayDelay = cmp.Or(o.AwayDelay, DefaultAwayDelay)
-	o.MaxGroups = cmp.Or(o.MaxGroups, DefaultMaxGroups)
+	if o.Linger == 0 {
+		o.Linger = DefaultLinger
+	}
+	if o.AwayDelay == 0 {
+		o.AwayDelay = DefaultAwayDelay
+	}
+	if o.MaxGroups == 0 {
+		o.MaxGroups = DefaultMaxGroups
+	}
 	o.MaxGroupSubscriptions = cmp.Or(o.MaxGroupSubscriptions, defaultMaxGroupSubscriptions)
 	o.Server.MaxSubscriptions = cmp.Or(o.Server.MaxSubscriptions, (o.MaxGroupSubscriptions+1)/2)
-	o.Server.RemovalDelay = cmp.Or(o.Server.RemovalDelay, -1)
+	if o.Server.RemovalDelay == 0 {
+		o.Server.RemovalDelay = -1
+	}
 	o.Server.NotFoundErrors = true
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -96,18 +96,22 @@ func (s *subscription) drop() {
 	s.disband()
 	delete(s.group.subs, s.key)
 	delete(s.group.dirty, s)
+	s.group.flushLater()
 }
 
-// noted is the call of a watcher: it notes a change of a subscription, unless that has ended.
+// noted is the call of a watcher: it notes a change of a subscription, unless that has ended. The management
+// server is not read further until the store has the change, and done is called.
 func (s *subscription) noted(done func(), note func()) {
-	defer done()
 	g := s.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.closed && g.subs[s.key] == s {
-		note()
-		g.changed(s)
+	if g.closed || g.subs[s.key] != s {
+		done()
+		return
 	}
+	note()
+	g.done = append(g.done, done)
+	g.changed(s)
 }
 
 // ResourceChanged implements xdsclient.Watcher.

@@ -33,6 +33,9 @@ func (r *Relay) newUpstream(by string, cfg *bootstrap.Config) (*xdsclient.XDSCli
 func (r *Relay) newOwnUpstream(g *group, d *controlplane.Demand) (*ownUpstream, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errClosed
+	}
 	client, err := r.newUpstream(g.by, uncached(r.opts.Bootstrap.WithNode(ownNode(d.Node))))
 	if err != nil {
 		r.running.Go(func() { r.endIdlest() })
