@@ -170,12 +170,21 @@ func (l *link) done() {
 	}
 }
 
-// retire shuts the connection down when it has no RPC any more. It has no user, and will not get one.
-func (l *link) retire() {
-	l.unhold()
-	if l.rpcs.Add(retired) == retired {
-		l.sc.Shutdown()
-	}
+// retireLocked shuts the connection down when it has no RPC any more. It has no user, and will not get one. A Bundle that is outdated
+// may end the RPCs, but not before a linger: they may have begun a moment ago.
+func (l *link) retireLocked() {
+	linger := l.pool.linger
+	l.pool.afterLocked(func() {
+		idle := l.rpcs.Add(retired) == retired
+		if idle || linger <= 0 {
+			l.unhold()
+		} else {
+			time.AfterFunc(linger, l.unhold)
+		}
+		if idle {
+			l.sc.Shutdown()
+		}
+	})
 }
 
 // Linger returns how long connections linger.
@@ -264,7 +273,7 @@ func (c *Conn) releaseLocked() {
 	}
 	p.inUse--
 	if !l.alive() || p.linger <= 0 {
-		p.afterLocked(l.retire)
+		l.retireLocked()
 		return
 	}
 	for _, links := range p.lingering {
@@ -281,7 +290,7 @@ func (c *Conn) releaseLocked() {
 // leaveLocked ends the lingering of l, which retires.
 func (l *link) leaveLocked() {
 	l.pool.removeLocked(l)
-	l.pool.afterLocked(l.retire)
+	l.retireLocked()
 }
 
 // reportLocked has a state reported to c.
