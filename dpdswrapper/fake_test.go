@@ -75,7 +75,7 @@ type fakeWatch struct {
 	typ         *xdsclient.ResourceType
 	name        string
 	constraints dynparam.Constraints
-	// One of them is set.
+	// A watch has one of the two.
 	watcher    xdsclient.Watcher
 	collection xdsclient.CollectionWatcher
 	stopped    bool

@@ -15,7 +15,7 @@ type watch struct {
 	below xdsclient.LocatorClient // for the target of the watch
 	typ   *xdsclient.ResourceType
 	name  string
-	// One of them is set.
+	// A watch has one of the two.
 	watcher    xdsclient.Watcher
 	collection xdsclient.CollectionWatcher
 
@@ -71,7 +71,7 @@ func (x *watch) stop() {
 // mu is wrapper.mu.
 func (x *watch) mu() *sync.Mutex { return &x.scope.wrapper.mu }
 
-// running reports whether the leg is that of its watch, whose watcher is not called for others.
+// running reports whether the watch still has this leg. The watcher is called for no other leg.
 func (l *leg) running() bool {
 	mu := l.watch.mu()
 	mu.Lock()

@@ -38,7 +38,7 @@ type Decision struct {
 	hash atomic.Uint64 // see Hash
 }
 
-// Extra is what was decided for an RPC beyond its cluster. An attempt has an Extra of its own if the picker needs more than the RPC's:
+// Extra has the decisions for an RPC beyond its cluster. An attempt has an Extra of its own if the picker needs more than the RPC's:
 // each retry, and each attempt of a route with per-try timeouts or hedging; see ForAttempt.
 type Extra struct {
 	// RPC is the RPC as the application made it.

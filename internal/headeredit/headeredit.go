@@ -145,7 +145,7 @@ func Action(pb *corepb.HeaderValueOption) (corepb.HeaderValueOption_HeaderAppend
 	return action, nil
 }
 
-// Remove returns the edit that removes a header, whose name is that of metadata.
+// Remove returns the edit that removes a header. The name is in lower case, as in metadata.
 func Remove(name string) Edit { return Edit{Name: name, Replace: true} }
 
 // Name returns the name of a header in lower case. It fails if the header cannot be edited.

@@ -67,7 +67,7 @@ const (
 
 // Config is what the resolver of a channel follows.
 type Config struct {
-	// Version is that of the last snapshot that the balancer was given. Snapshots are numbered
+	// Version is the number of the last snapshot that the balancer was given. Snapshots are numbered
 	// over the whole process. It is 0 before the first, as long as DNS configures the channel for example.
 	Version uint64 `json:"version"`
 	// Client identifies the xDS client that the channel uses: it is the fingerprint of the

@@ -76,8 +76,8 @@ func (p *Policy) Update(c *Config) {
 	}
 }
 
-// State is that of the priorities. A cluster that drops all RPCs does so whatever its endpoints do: it is READY, so that an aggregate
-// cluster does not go on to the next one. While resources are awaited RPCs do not use endpoints of the old ones. Their connections
+// State is the state of the priorities. A cluster that drops all RPCs does so whatever its endpoints do: the State is READY, so that an
+// aggregate cluster does not go on to the next one. While resources are awaited RPCs do not use endpoints of the old ones. Their connections
 // are kept, as the new ones may have the same endpoints.
 func (p *Policy) State() balancer.State {
 	var s balancer.State

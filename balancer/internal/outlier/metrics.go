@@ -35,7 +35,8 @@ const (
 	byFailurePercentage = "failure_percentage"
 )
 
-// byRun are those that eject endpoints for consecutive failures. They are not gRFC A91's, and named after the fields that ask for them.
+// byRun are the methods that eject endpoints for consecutive failures. gRFC A91 has none of these methods, so the names are those of
+// Envoy's fields.
 var byRun = [xdsresource.Runs]string{"consecutive_5xx", "consecutive_gateway_failure", "consecutive_local_origin_failure"}
 
 // count counts an outlier, by its method and the further labels, if metrics are recorded.
