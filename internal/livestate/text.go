@@ -96,5 +96,10 @@ func Variant(r *xdsclient.ResourceDump) string {
 	}
 }
 
-// Clock writes a time.
-func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
+// Clock writes a time, nothing for the zero time.
+func Clock(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02 15:04:05 UTC")
+}

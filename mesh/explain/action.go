@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
 // Two of the kinds of Action.
@@ -92,7 +93,7 @@ func (e *routeExplainer) end(kind, code, message string) {
 }
 
 // status returns the status of RPCs that are not forwarded.
-func (a *Action) status() string { return a.Code + with(": %s", a.Message) }
+func (a *Action) status() string { return a.Code + styled.With(": %s", a.Message) }
 
 // forward is for RPCs that go to a cluster.
 func (e *routeExplainer) forward(f *xdsresource.Forward) {

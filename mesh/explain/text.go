@@ -71,22 +71,22 @@ func (e *Explanation) Lines() styled.Text {
 	if more > 0 {
 		t.heading("and %d clusters more", more)
 	}
-	return t.lines
+	return t.Text
 }
 
 // text is a page of lines.
-type text struct{ lines styled.Text }
+type text struct{ styled.Text }
 
 const indent = "    "
 
 // line adds a line.
 func (t *text) line(style styled.Style, depth int, format string, args ...any) {
-	t.lines.Add(style, strings.Repeat(indent, depth)+format, args...)
+	t.Add(style, strings.Repeat(indent, depth)+format, args...)
 }
 
 // heading begins a section.
 func (t *text) heading(format string, args ...any) {
-	t.lines.Add(styled.Plain, "")
+	t.Add(styled.Plain, "")
 	t.line(styled.Plain, 0, format, args...)
 }
 
@@ -106,19 +106,11 @@ func (t *text) item(depth int, name, line, ignored, at string) {
 	if ignored != "" {
 		style = styled.Bad
 	}
-	t.fields(style, depth, name, line+with("; NOT IN FORCE: %s", ignored)+behind(at))
-}
-
-// with returns a part of a line about a text, or "" if there is no text.
-func with(format, text string) string {
-	if text == "" {
-		return ""
-	}
-	return fmt.Sprintf(format, text)
+	t.fields(style, depth, name, line+styled.With("; NOT IN FORCE: %s", ignored)+behind(at))
 }
 
 // behind puts a place behind a line.
-func behind(at string) string { return with("  [%s]", at) }
+func behind(at string) string { return styled.With("  [%s]", at) }
 
 // short shortens what is quoted.
 func short(text string) string { return faults.Shorten(text, faults.MaxQuoted) }
@@ -126,11 +118,7 @@ func short(text string) string { return faults.Shorten(text, faults.MaxQuoted) }
 func (t *text) head(e *Explanation) {
 	t.fields(styled.Plain, 0, "RPC", e.Request.Method+" to "+cmp.Or(e.Request.Target, "Listener "+quote(e.Request.Listener)))
 	c := &e.Client
-	agent := ""
-	if c.Name != "" {
-		agent = strings.TrimSpace(c.Name + " " + c.Version)
-	}
-	t.fields(styled.Plain, 0, "client", c.Source+with(": %s", agent)+with(", node %q", short(c.NodeID))+with(", channel %s", c.Channel))
+	t.fields(styled.Plain, 0, "client", c.Source+styled.With(": %s", strings.TrimSpace(c.Name+" "+c.Version))+styled.With(", node %q", short(c.NodeID))+styled.With(", channel %s", c.Channel))
 	name, outcomes := "outcome", e.outcomes
 	if e.Pending != "" {
 		t.fields(styled.Heading, 0, name, e.Pending)
@@ -153,18 +141,14 @@ func (t *text) resource(s *ResourceStatus) {
 
 // status adds the lines of a resource below its heading.
 func (t *text) status(s *ResourceStatus) {
-	t.line(styled.OfState(s.State), 1, "%s", s.summary())
+	t.line(styled.OfState(s.State), 1, "%s", s.Summary())
 	t.faults(s)
 }
 
 // faults adds what is wrong with a resource.
 func (t *text) faults(s *ResourceStatus) {
-	if failure := s.Error; failure != "" {
-		failure = with("version %q: ", short(s.ErrorVersion)) + failure
-		if !s.ErrorTime.IsZero() {
-			failure = livestate.Clock(s.ErrorTime) + ": " + failure
-		}
-		t.fields(styled.Bad, 1, "error", failure)
+	if s.Error != "" {
+		t.fields(styled.Bad, 1, "error", styled.With("%s: ", livestate.Clock(s.ErrorTime))+styled.With("version %q: ", short(s.ErrorVersion))+s.Error)
 	}
 	t.fields(styled.Bad, 1, "rejected", s.Faults...)
 	var list []string
@@ -178,8 +162,8 @@ func (t *text) faults(s *ResourceStatus) {
 	t.fields(styled.Plain, 1, "ignored", few(list, maxIgnored, " fields")...)
 }
 
-// summary describes the state of a resource on one line.
-func (s *ResourceStatus) summary() string {
+// Summary describes the state of the resource on one line.
+func (s *ResourceStatus) Summary() string {
 	line := cmp.Or(s.State, "not requested")
 	if s.Cached {
 		switch {
@@ -188,13 +172,9 @@ func (s *ResourceStatus) summary() string {
 		case s.State != "ACKED" && s.State != WouldBeSent:
 			line += ", an older version is in use"
 		}
-		line += with(", version %q", short(s.Version))
+		line += styled.With(", version %q", short(s.Version))
 	}
-	line += with(", from %s", s.Server)
-	if !s.Updated.IsZero() {
-		line += ", of " + livestate.Clock(s.Updated)
-	}
-	return line + with(", variant %s", s.Variant)
+	return line + styled.With(", from %s", s.Server) + styled.With(", of %s", livestate.Clock(s.Updated)) + styled.With(", variant %s", s.Variant)
 }
 
 func (t *text) hosts(hosts []VirtualHost) {
@@ -218,7 +198,7 @@ func (t *text) hosts(hosts []VirtualHost) {
 	if more > 0 {
 		others.Row(styled.Plain, fmt.Sprintf("and %d more", more))
 	}
-	t.lines.AddTable(indent, others)
+	t.AddTable(indent, others)
 }
 
 func (t *text) routes(e *Explanation) {
@@ -243,7 +223,7 @@ func (t *text) routes(e *Explanation) {
 	if left > 0 {
 		rows.Row(styled.Plain, "…", fmt.Sprintf("%d more", left))
 	}
-	t.lines.AddTable(indent, rows)
+	t.AddTable(indent, rows)
 	if e.RoutesLeft > 0 {
 		t.line(styled.Plain, 1, "%s with other paths", faults.Count(e.RoutesLeft, "later route"))
 	}
@@ -262,7 +242,7 @@ func (r *Route) row(table *styled.Table) {
 	default:
 		style, result = styled.Good, "taken by "+formatPercent(r.Share)+" of the RPCs"
 	}
-	table.Row(style, strconv.Itoa(r.Index)+with(" %q", short(r.Name)), r.Match, result+with("; %s", r.Unchecked)+behind(r.At))
+	table.Row(style, strconv.Itoa(r.Index)+styled.With(" %q", short(r.Name)), r.Match, result+styled.With("; %s", r.Unchecked)+behind(r.At))
 }
 
 func (t *text) action(r *Route) {
@@ -282,7 +262,7 @@ func (t *text) destinations(name string, list []Destination) {
 	list, more := first(list, maxClusters)
 	for i := range list {
 		d := &list[i]
-		line := quote(d.Cluster) + with(" (by header %s)", d.Header) + "  " + formatPercent(d.Percent) + with(": %s", d.Error)
+		line := quote(d.Cluster) + styled.With(" (by header %s)", d.Header) + "  " + formatPercent(d.Percent) + styled.With(": %s", d.Error)
 		t.item(1, name, line, d.Ignored, d.At)
 		t.filters(2, d.Filters)
 		t.settings(2, d.Settings)
@@ -326,7 +306,7 @@ func (t *text) settings(depth int, list []Setting) {
 			name = ""
 		}
 		before = s.Name
-		t.item(depth, name, s.Value+with(", by the %s", s.Level), s.Ignored, s.At)
+		t.item(depth, name, s.Value+styled.With(", by the %s", s.Level), s.Ignored, s.At)
 	}
 }
 
@@ -395,7 +375,7 @@ func (c *Cluster) wouldBe() string {
 
 func (t *text) assignment(a *ClusterAssignment, wouldBe string) {
 	if s := a.Resource; s != nil {
-		t.fields(styled.OfState(s.State), 1, "endpoints", s.Type+" "+quote(s.Name)+": "+s.summary())
+		t.fields(styled.OfState(s.State), 1, "endpoints", s.Type+" "+quote(s.Name)+": "+s.Summary())
 		t.faults(s)
 	}
 	for _, d := range a.Drops {
@@ -407,7 +387,7 @@ func (t *text) assignment(a *ClusterAssignment, wouldBe string) {
 		if p.Use.InUse {
 			line = wouldBe + "in use"
 		}
-		line += with(", %s", string(p.State)) + with(": %s", p.Reason)
+		line += styled.With(", %s", string(p.State)) + styled.With(": %s", p.Reason)
 		t.fields(styled.OfState(string(p.State)), 1, fmt.Sprintf("priority %d", p.Number), p.brief(line))
 		for j := range p.Localities {
 			l := &p.Localities[j]
@@ -433,7 +413,7 @@ func (t *text) endpoints(endpoints []inspect.Endpoint, at map[string]string, wou
 	if more > 0 {
 		rows.Row(styled.Plain, fmt.Sprintf("… and %d more", more))
 	}
-	t.lines.AddTable(strings.Repeat(indent, 3), rows)
+	t.AddTable(strings.Repeat(indent, 3), rows)
 }
 
 // EndpointText says how an endpoint is in a running channel, beside its Health.
@@ -441,13 +421,7 @@ func EndpointText(e *inspect.Endpoint) (style styled.Style, text string) {
 	style, text = styled.OfState(e.Health, string(e.State), e.HealthCheck), string(e.State)
 	if x := e.Ejection; x != nil {
 		style = styled.Bad
-		text += ", ejected by " + x.Method
-		if !x.Until.IsZero() {
-			text += " until " + livestate.Clock(x.Until)
-		}
+		text += ", ejected by " + x.Method + styled.With(" until %s", livestate.Clock(x.Until))
 	}
-	if e.HealthCheck != "" {
-		text += ", health check: " + e.HealthCheck
-	}
-	return style, strings.TrimPrefix(text, ", ")
+	return style, strings.TrimPrefix(text+styled.With(", health check: %s", e.HealthCheck), ", ")
 }

@@ -82,13 +82,13 @@ func TestText(t *testing.T) {
 		}}, `client "n"
   connection state unknown: the process says only what its xDS client holds
   Cluster waiting: REQUESTED
-  Cluster in-use: NACKED, version "7" of 2026-01-02 03:04:05
+  Cluster in-use: NACKED, an older version is in use, version "7", of 2026-01-02 03:04:05 UTC
     error: type: is none
     ignored: connect_timeout: this client does not act on the field
     ignored: outlier_detection.enforcing_local_origin_success_rate: this client does not act on the field
-  DynamicParameterConstraintsMap dpds: ACKED, version "8" of 2026-01-02 03:04:05
+  DynamicParameterConstraintsMap dpds: ACKED, version "8", of 2026-01-02 03:04:05 UTC
     warning: ignored: resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]: found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?
-  Type foreign: ACKED, version "8" of 2026-01-02 03:04:05
+  Type foreign: ACKED, version "8", of 2026-01-02 03:04:05 UTC
     cannot determine the ignored fields: no resource type with type URL "type.googleapis.com/other.Type"
 `},
 	} {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
@@ -20,10 +19,10 @@ func (r *Report) Lines() styled.Text {
 	if len(r.Clients) == 0 {
 		return styled.Text{{Text: "no xDS client in use"}}
 	}
-	t := new(text)
+	var t text
 	for i := range r.Clients {
 		c := &r.Clients[i]
-		t.line(styled.Heading, 0, "client %q%s", c.Node, behind(" of ", c.Scope))
+		t.line(styled.Heading, 0, "client %q%s", c.Node, styled.With(" of %s", c.Scope))
 		if s := c.State; s == nil {
 			t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
 		} else {
@@ -39,20 +38,21 @@ func (r *Report) Lines() styled.Text {
 			t.resource(c.Resources[j])
 		}
 	}
-	return t.lines
+	return t.Text
 }
 
-type text struct{ lines styled.Text }
+// text is the lines of a report.
+type text struct{ styled.Text }
 
 // line adds a line.
 func (t *text) line(style styled.Style, depth int, format string, args ...any) {
-	t.lines.Add(style, strings.Repeat("  ", depth)+format, args...)
+	t.Add(style, strings.Repeat("  ", depth)+format, args...)
 }
 
 func (t *text) state(s *livestate.State) {
 	for i := range s.Problems {
 		p := &s.Problems[i]
-		t.line(styled.OfState(string(p.Severity)), 1, "%s: %s: %s%s%s", p.Severity, p.Subject, p.Text, since(p.Since), bracketed(p.Where))
+		t.line(styled.OfState(string(p.Severity)), 1, "%s: %s: %s%s%s", p.Severity, p.Subject, p.Text, styled.With(", since %s", livestate.Clock(p.Since)), styled.With("  [%s]", p.Where))
 	}
 	t.more(s.ProblemsLeftOut, "problem")
 	for _, server := range s.Servers {
@@ -61,13 +61,13 @@ func (t *text) state(s *livestate.State) {
 			style, how = styled.Doubtful, livestate.RelayAlone(s.Time.Sub(at))
 		}
 		if !server.Connected {
-			style, how = styled.Bad, "not connected"+behind(": ", server.Error)
+			style, how = styled.Bad, "not connected"+styled.With(": %s", server.Error)
 		}
 		next := ""
 		if at := server.NextAttempt; !at.IsZero() {
 			next = ", next attempt in about " + livestate.Ago(at.Sub(s.Time))
 		}
-		t.line(style, 1, "control plane %s: %s%s%s", server.URI, how, since(server.Since), next)
+		t.line(style, 1, "control plane %s: %s%s%s", server.URI, how, styled.With(", since %s", livestate.Clock(server.Since)), next)
 	}
 	t.more(s.ServersLeftOut, "control plane")
 	for _, c := range s.Certificates {
@@ -76,7 +76,7 @@ func (t *text) state(s *livestate.State) {
 	t.more(s.CertificatesLeftOut, "certificate")
 	for i := range s.Channels {
 		c := &s.Channels[i]
-		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, behind(": ", c.Error), behind("; ", livestate.RPCs(c.RPCs)))
+		t.line(styled.OfState(c.State), 1, "channel %d %s: %s, %s%s%s", c.Number, c.Target, c.State, c.Mode, styled.With(": %s", c.Error), styled.With("; %s", livestate.RPCs(c.RPCs)))
 	}
 	t.more(s.ChannelsLeftOut, "channel")
 	for _, c := range s.Clusters {
@@ -104,7 +104,7 @@ func (t *text) top(s *livestate.State) {
 		rate, failed, p99 := livestate.Cells(minute)
 		table.Row(styled.OfState(string(of.Health)), of.Name, of.Target, string(of.Health), of.Endpoints.String(), rate, failed, p99)
 	}
-	t.lines.AddTable("  ", table)
+	t.AddTable("  ", table)
 	t.more(s.ClustersLeftOut, "cluster")
 }
 
@@ -121,7 +121,7 @@ func (t *text) split(s *livestate.Split) {
 		}
 		table.Row(styled.Plain, c.Name, fmt.Sprintf("%.1f RPCs/s", m.Rate()), livestate.Percent(m.Share())+" failed", "p50 "+p50, "p99 "+p99)
 	}
-	t.lines.AddTable("    ", table)
+	t.AddTable("    ", table)
 }
 
 func (t *text) more(n int, noun string) {
@@ -136,29 +136,22 @@ func (t *text) cluster(c *livestate.Cluster, told bool) {
 	if told {
 		err = ""
 	}
-	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, &c.Endpoints, behind(": ", err), behind("; ", c.Notes), behind("; ", livestate.RPCs(c.RPCs)))
+	t.line(styled.OfState(string(c.Health)), 1, "cluster %s: %s, %s%s%s%s", c.Name, c.Health, &c.Endpoints, styled.With(": %s", err), styled.With("; %s", c.Notes), styled.With("; %s", livestate.RPCs(c.RPCs)))
 	for i := range c.BadEndpoints {
 		e := &c.BadEndpoints[i]
 		style, how := explain.EndpointText(e)
 		if !e.Usable() {
 			how += ", " + e.Health
 		}
-		t.line(style, 2, "endpoint %s: %s%s%s", e.Addresses[0], how, since(e.Since), behind(": ", e.Error))
+		t.line(style, 2, "endpoint %s: %s%s%s", e.Addresses[0], how, styled.With(", since %s", livestate.Clock(e.Since)), styled.With(": %s", e.Error))
 	}
 	for _, r := range c.Routes {
-		t.line(styled.Plain, 2, "route %s%s", r.Route, behind("; ", livestate.RPCs(r.RPCs)))
+		t.line(styled.Plain, 2, "route %s%s", r.Route, styled.With("; %s", livestate.RPCs(r.RPCs)))
 	}
 }
 
 func (t *text) resource(r *explain.ResourceStatus) {
-	version := ""
-	if r.Cached && (r.Version != "" || !r.Updated.IsZero()) {
-		version = fmt.Sprintf(", version %q", r.Version)
-	}
-	if !r.Updated.IsZero() {
-		version += " of " + r.Updated.Format("2006-01-02 15:04:05")
-	}
-	t.line(styled.OfState(r.State), 1, "%s %s%s: %s%s", r.Type, r.Name, behind(" ", r.Variant), r.State, version)
+	t.line(styled.OfState(r.State), 1, "%s %s: %s", r.Type, r.Name, r.Summary())
 	if r.Error != "" {
 		t.line(styled.Bad, 2, "error: %s", r.Error)
 	}
@@ -172,26 +165,4 @@ func (t *text) resource(r *explain.ResourceStatus) {
 		}
 		t.line(styled.Plain, 2, "%s: %s", what, &r.Ignored[i])
 	}
-}
-
-// behind puts a text behind another one, if there is one.
-func behind(separator, text string) string {
-	if text == "" {
-		return ""
-	}
-	return separator + text
-}
-
-func bracketed(at string) string {
-	if at == "" {
-		return ""
-	}
-	return "  [" + at + "]"
-}
-
-func since(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return ", since " + livestate.Clock(at)
 }

@@ -68,6 +68,14 @@ func (t *Text) AddTable(indent string, table Table) {
 	}
 }
 
+// With returns a part of a line about a text, in a format that has it once, or "" if there is no text.
+func With(format, text string) string {
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf(format, text)
+}
+
 // AddAll adds the lines of a text as they are, all with one style.
 func (t *Text) AddAll(style Style, text string) {
 	for line := range strings.Lines(text) {
