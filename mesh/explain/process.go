@@ -41,6 +41,13 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	return e, nil
 }
 
+// SurveyProcess surveys the channel of this process with a target; see [InProcess] about ctx. While the channel has no
+// resources, there is only an Outcome.
+func SurveyProcess(ctx context.Context, target string) (*Explanation, error) {
+	e, _, err := ofChannel(ctx, Request{Target: target}, SurveySource)
+	return e, err
+}
+
 // ofChannel explains by what the xDS client of a request's channel holds, and returns the channel's configuration, too. If no resources
 // decide about RPCs, the explanation says only that, and the configuration is nil. RPCs are counted from now on.
 func ofChannel(ctx context.Context, request Request, by func(*Source, Request) (*Explanation, error)) (*Explanation, *inspect.Config, error) {
