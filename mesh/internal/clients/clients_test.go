@@ -100,12 +100,12 @@ func TestFleet(t *testing.T) {
 	}
 	xdstest.Equal(t, "the table", []string{
 		"NODE CLUSTER ADDRESS REPLICA SINCE STREAM TYPE NAMES ACKED STATE",
-		"a shop 10.1.0.7:40112 " + first.Admin + " 2h3m delta TP2 Cluster 2 17 ACKed",
-		"ClusterLoadAssignment 1 17 behind: 18 sent 1m30s ago",
+		"a shop 10.1.0.7:40112 " + first.Admin + " 2 h delta TP2 Cluster 2 17 ACKed",
+		"ClusterLoadAssignment 1 17 behind: 18 sent 90 s ago",
 		"Listener * - nothing sent",
-		`b\x1b[2J shop 10.1.0.7:40112 ` + second.Admin + " 2h3m SotW RouteConfiguration 1 16 NACKed 17",
+		`b\x1b[2J shop 10.1.0.7:40112 ` + second.Admin + " 2 h SotW RouteConfiguration 1 16 NACKed 17",
 		"Cluster 1 17 ACKed",
-		"silent shop 10.1.0.7:40112 " + second.Admin + " 2h3m SotW - - - -",
+		"silent shop 10.1.0.7:40112 " + second.Admin + " 2 h SotW - - - -",
 		"", "Refused:",
 		`b\x1b[2J (10.1.0.7:40112): RouteConfiguration, version 17: bad\x1b[31m route\nfake: line`,
 		"", "Errors in place of resources:",

@@ -113,7 +113,7 @@ func (c *Client) rows(t *styled.Table, resources bool) {
 	if c.TP2 {
 		stream += " TP2"
 	}
-	cells := []string{cmp.Or(c.Node, "-"), cmp.Or(c.Cluster, "-"), cmp.Or(c.Address, "-"), c.Replica, age(c.asked.Sub(c.Since)), stream}
+	cells := []string{cmp.Or(c.Node, "-"), cmp.Or(c.Cluster, "-"), cmp.Or(c.Address, "-"), c.Replica, livestate.Ago(c.asked.Sub(c.Since)), stream}
 	if len(c.Types) == 0 {
 		row(t, styled.Plain, append(cells, "-", "-", "-", "-")...)
 	}
@@ -144,7 +144,7 @@ func (t *Type) shown(now time.Time) (styled.Style, string) {
 	case t.State == StateBehind:
 		state := "behind: " + t.Sent + " sent"
 		if t.SentAt != nil {
-			state += " " + age(now.Sub(*t.SentAt)) + " ago"
+			state += " " + livestate.Ago(now.Sub(*t.SentAt)) + " ago"
 		}
 		if t.Refuses() {
 			return styled.Bad, state + ", NACKed " + t.Refused
@@ -189,18 +189,6 @@ func row(t *styled.Table, style styled.Style, cells ...string) {
 		cells[i] = faults.Shorten(cell, maxCell)
 	}
 	t.Row(style, cells...)
-}
-
-// age is a duration for a person to read.
-func age(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
-	default:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	}
 }
 
 // Lines returns a summary, a table with a line for each destination, and below it the versions where there are several, what clients

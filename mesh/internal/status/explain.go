@@ -22,26 +22,23 @@ import (
 )
 
 // Explain says what becomes of an RPC of a process, by what its xDS clients hold, and by what it says of its connections.
-func Explain(ctx context.Context, p Process, request explain.Request) (e *explain.Explanation, err error) {
+func Explain(ctx context.Context, p Process, request explain.Request) (*explain.Explanation, error) {
 	clients, err := p.fetch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = withSource(p.Address, clients, request.Target, func(s *explain.Source) (err error) {
-		e, err = explain.Explain(s, request)
-		return err
-	})
-	return e, err
+	return explained(p.Address, clients, request, explain.Explain)
 }
 
-// withSource calls a function with what the xDS client for a target holds: with one client after the other, those for the target
-// first, until it returns no error.
-func withSource(address string, clients []*client, target string, try func(*explain.Source) error) error {
+// explained explains by what the xDS client for a target holds: by one client after the other, those for the target first, until
+// there is no error.
+func explained(address string, clients []*client, request explain.Request, by func(*explain.Source, explain.Request) (*explain.Explanation, error)) (*explain.Explanation, error) {
+	target := request.Target
 	var meant, others []*client // A process may have a client for each target, whose scope is the target.
 	for _, c := range clients {
 		switch in := c.inScope(target); {
 		case c.isNone() && in:
-			return fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", address, target)
+			return nil, fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", address, target)
 		case c.isNone():
 		case in:
 			meant = append(meant, c)
@@ -50,26 +47,26 @@ func withSource(address string, clients []*client, target string, try func(*expl
 		}
 	}
 	if clients = append(meant, others...); len(clients) == 0 {
-		return fmt.Errorf("%s has no xDS client in use: dial %s in the process first", address, target)
+		return nil, fmt.Errorf("%s has no xDS client in use: dial %s in the process first", address, target)
 	}
 	var errs []error
 	for _, c := range clients {
 		if c.err != nil {
-			return fmt.Errorf("cannot use the status of %s: %w", address, c.err)
+			return nil, fmt.Errorf("cannot use the status of %s: %w", address, c.err)
 		}
 		source := c.Source
 		if others := len(clients) - 1; others > 0 {
 			source.Notes = []string{fmt.Sprintf("the process has %d other xDS clients; this one is for %s", others, cmp.Or(c.scope, "unknown targets"))}
 		}
-		err := try(&source)
+		e, err := by(&source, request)
 		if err == nil {
-			return nil
+			return e, nil
 		}
 		if text := err.Error(); len(errs) < maxErrors && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == text }) {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return nil, errors.Join(errs...)
 }
 
 // maxErrors bounds the errors of a process with many clients that cannot be explained.
@@ -207,14 +204,10 @@ func Survey(ctx context.Context, p Process, target string) (*Report, []*explain.
 	}
 	var surveys []*explain.Explanation
 	for _, request := range requests {
-		err := withSource(p.Address, clients, request.Target, func(s *explain.Source) error {
-			found, err := explain.SurveySource(s, request)
-			if err == nil {
-				surveys = append(surveys, found)
-			}
-			return err
-		})
-		if err != nil && (target != "" || request.Target == "") { // a channel that has not asked for its Listener is told by the state of channels
+		switch s, err := explained(p.Address, clients, request, explain.SurveySource); {
+		case err == nil:
+			surveys = append(surveys, s)
+		case target != "" || request.Target == "": // a channel that has not asked for its Listener is told by the state of channels
 			return nil, nil, err
 		}
 	}
