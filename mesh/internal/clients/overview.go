@@ -2,7 +2,6 @@ package clients
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -55,7 +54,7 @@ type Destination struct {
 	// dropped. Reports have no latencies, and Failed counts each status but OK.
 	RPCs *outcomes.Minute `json:"rpcs,omitempty"`
 
-	versions map[Version]*Version // until all are known
+	versions map[Version]int // how many clients have each, until all are known
 }
 
 // Version is a version of a resource, and how many clients have it.
@@ -97,7 +96,7 @@ func OverviewOf(streams []controlplane.ClientStatus, loads []controlplane.Recent
 // sums is an Overview in the making: what its lists will have is in maps.
 type sums struct {
 	Overview
-	agents       map[string]*Agent
+	agents       map[string]int
 	destinations map[string]*Destination
 	refusals     map[Refusal]*Refusal // by type and error
 	// worst has the destinations of the client that is added, by the worst of its types.
@@ -105,55 +104,42 @@ type sums struct {
 }
 
 func newSums() *sums {
-	return &sums{agents: make(map[string]*Agent), destinations: make(map[string]*Destination), refusals: make(map[Refusal]*Refusal), worst: make(map[*Destination]Standing)}
+	none := Overview{Destinations: []Destination{}} // not null in JSON
+	return &sums{Overview: none, agents: make(map[string]int), destinations: make(map[string]*Destination), refusals: make(map[Refusal]*Refusal), worst: make(map[*Destination]Standing)}
 }
-
-// entry returns the value of a key, which is the first one if there is none yet.
-func entry[K comparable, E any](of map[K]*E, key K, first E) *E {
-	e := of[key]
-	if e == nil {
-		e = new(E)
-		*e = first
-		of[key] = e
-	}
-	return e
-}
-
-func (s *sums) agent(name string) *Agent { return entry(s.agents, name, Agent{Name: name}) }
 
 func (s *sums) destination(name string) *Destination {
-	d := entry(s.destinations, name, Destination{})
-	if d.versions == nil {
-		d.Name, d.versions = faults.Shorten(name, maxName), make(map[Version]*Version)
+	d := s.destinations[name]
+	if d == nil {
+		d = &Destination{Name: faults.Shorten(name, maxName), versions: make(map[Version]int)}
+		s.destinations[name] = d
 	}
 	return d
 }
 
-// refusal returns the one of the same type and error.
-func (s *sums) refusal(r Refusal) *Refusal {
+// refuse adds what clients reject to what others reject for the same reason.
+func (s *sums) refuse(r Refusal) {
 	key := Refusal{Type: r.Type, Error: r.Error}
-	r.Clients = 0
-	return entry(s.refusals, key, r)
-}
-
-func (d *Destination) version(typ, version string) *Version {
-	v := Version{Type: typ, Version: version}
-	return entry(d.versions, v, v)
+	if same := s.refusals[key]; same != nil {
+		same.Clients += r.Clients
+	} else {
+		s.refusals[key] = &r
+	}
 }
 
 func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
 	s.Standings.add(ofOne[StandingOf(c, now)])
 	if name := agentOf(c); name != "" {
-		s.agent(name).Clients++
+		s.agents[name]++
 	}
 	clear(s.worst)
 	for i := range c.Types {
 		t := &c.Types[i]
 		if t.Refusing {
-			s.refusal(Refusal{
-				Client: faults.Shorten(c.Node.GetId(), maxName), Type: faults.Shorten(typeurl.ShortName(t.TypeURL), maxName),
+			s.refuse(Refusal{
+				Client: faults.Shorten(c.Node.GetId(), maxName), Clients: 1, Type: faults.Shorten(typeurl.ShortName(t.TypeURL), maxName),
 				Version: t.NACK.Version, Error: faults.Shorten(t.NACK.Err.Message(), maxError),
-			}).Clients++
+			})
 		}
 		if !slices.Contains(types, t.TypeURL) {
 			continue
@@ -163,7 +149,7 @@ func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
 			s.worst[d] = max(s.worst[d], standingOf(t, now))
 		}
 		for _, r := range t.Sent {
-			s.destination(destinationName(r.Name)).version(typeurl.ShortName(t.TypeURL), r.Version).Clients++
+			s.destination(destinationName(r.Name)).versions[Version{Type: typeurl.ShortName(t.TypeURL), Version: r.Version}]++
 		}
 	}
 	for d, standing := range s.worst {
@@ -208,7 +194,7 @@ func (d *Destination) addRPCs(m *outcomes.Minute) {
 func (s *sums) merge(o *Overview) {
 	s.Standings.add(o.Standings)
 	for _, a := range o.Agents {
-		s.agent(a.Name).Clients += a.Clients
+		s.agents[a.Name] += a.Clients
 	}
 	for i := range o.Destinations {
 		from := &o.Destinations[i]
@@ -217,11 +203,11 @@ func (s *sums) merge(o *Overview) {
 		d.MoreVersions += from.MoreVersions
 		d.addRPCs(from.RPCs)
 		for _, v := range from.Versions {
-			d.version(v.Type, v.Version).Clients += v.Clients
+			d.versions[Version{Type: v.Type, Version: v.Version}] += v.Clients
 		}
 	}
 	for _, r := range o.Refusals {
-		s.refusal(r).Clients += r.Clients
+		s.refuse(r)
 	}
 	s.MoreDestinations += o.MoreDestinations
 	s.MoreRefusals += o.MoreRefusals
@@ -229,52 +215,51 @@ func (s *sums) merge(o *Overview) {
 
 // overview puts everything in order, and leaves out what is beyond the bounds.
 func (s *sums) overview() *Overview {
-	s.Agents, _ = bounded(s.agents, maxAgents, func(a, b *Agent) int { return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Name, b.Name)) })
+	for name, clients := range s.agents {
+		s.Agents = append(s.Agents, Agent{name, clients})
+	}
 	for _, d := range s.destinations {
 		ofType := make(map[string]int)
-		for v := range d.versions {
+		for v, clients := range d.versions {
 			ofType[v.Type]++
 			d.MostVersions = max(d.MostVersions, ofType[v.Type])
+			d.Versions = append(d.Versions, Version{v.Type, v.Version, clients})
 		}
-		versions, more := bounded(d.versions, maxVersions, func(a, b *Version) int {
+		d.versions = nil
+		bound(&d.Versions, &d.MoreVersions, maxVersions, func(a, b Version) int {
 			return cmp.Or(place(a.Type)-place(b.Type), b.Clients-a.Clients, cmp.Compare(a.Version, b.Version))
 		})
-		d.Versions, d.MoreVersions, d.versions = versions, d.MoreVersions+more, nil
+		s.Destinations = append(s.Destinations, *d)
 	}
-	destinations, more := bounded(s.destinations, maxDestinations, worstFirst)
-	s.Destinations, s.MoreDestinations = destinations, s.MoreDestinations+more
-	refusals, more := bounded(s.refusals, maxRefusals, func(a, b *Refusal) int {
+	for _, r := range s.refusals {
+		s.Refusals = append(s.Refusals, *r)
+	}
+	bound(&s.Agents, new(int), maxAgents, func(a, b Agent) int { return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Name, b.Name)) })
+	bound(&s.Destinations, &s.MoreDestinations, maxDestinations, worstFirst)
+	bound(&s.Refusals, &s.MoreRefusals, maxRefusals, func(a, b Refusal) int {
 		return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Type, b.Type), cmp.Compare(a.Error, b.Error))
 	})
-	s.Refusals, s.MoreRefusals = refusals, s.MoreRefusals+more
 	o := s.Overview // without the maps
 	return &o
 }
 
 // worstFirst orders destinations: those that clients refuse, those whose RPCs fail, those whose clients do not answer, those whose clients
 // are behind, and then those with the most RPCs.
-func worstFirst(a, b *Destination) int {
+func worstFirst(a, b Destination) int {
 	x, y := a.minute(), b.minute()
-	failing := func(m outcomes.Minute) float64 { return float64(m.Failed) / float64(max(m.Seconds, 1)) }
+	failing := func(m *outcomes.Minute) float64 { return float64(m.Failed) / float64(max(m.Seconds, 1)) }
 	return cmp.Or(
 		b.Refusing-a.Refusing, cmp.Compare(failing(y), failing(x)), b.Late-a.Late, b.Behind-a.Behind,
 		cmp.Compare(y.Rate(), x.Rate()), b.Clients-a.Clients, cmp.Compare(a.Name, b.Name),
 	)
 }
 
-func (d *Destination) minute() outcomes.Minute {
-	if d.RPCs == nil {
-		return outcomes.Minute{}
-	}
-	return *d.RPCs
-}
+func (d *Destination) minute() *outcomes.Minute { return cmp.Or(d.RPCs, &outcomes.Minute{}) }
 
-// bounded returns the first elements in an order, and counts the others.
-func bounded[K comparable, E any](all map[K]*E, most int, order func(a, b *E) int) (first []E, more int) {
-	sorted := slices.SortedFunc(maps.Values(all), order)
-	first = []E{}
-	for _, e := range sorted[:min(len(sorted), most)] {
-		first = append(first, *e)
-	}
-	return first, len(sorted) - len(first)
+// bound orders a list, leaves out what is beyond a limit, and counts that.
+func bound[E any](list *[]E, more *int, most int, order func(a, b E) int) {
+	slices.SortFunc(*list, order)
+	n := min(len(*list), most)
+	*more += len(*list) - n
+	*list = (*list)[:n:n]
 }
