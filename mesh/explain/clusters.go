@@ -28,35 +28,16 @@ func (e *explainer) useCluster(name string) *Cluster {
 // describeClusters describes the clusters, the likeliest first, each with its members behind it.
 func (e *explainer) describeClusters() {
 	slices.SortStableFunc(e.uses, func(a, b *Cluster) int { return cmp.Compare(b.Share, a.Share) })
-	e.listen()
+	if e.source.State != nil {
+		for _, c := range e.source.State.Clusters {
+			if SameTarget(c.Target, e.request.Target) {
+				e.said[c.Name] = c
+			}
+		}
+	}
 	for _, c := range e.uses {
 		c.Share = percent(c.Share)
 		e.describeCluster(c)
-	}
-}
-
-// listen takes what the process says of the channel's clusters. A member of an aggregate cluster is as it is there, if RPCs go to that.
-func (e *explainer) listen() {
-	if e.source.State == nil {
-		return
-	}
-	for _, c := range e.source.State.Clusters {
-		if SameTarget(c.Target, e.request.Target) {
-			e.said[c.Name] = c
-		}
-	}
-	for _, c := range e.uses {
-		said := e.said[c.Name]
-		if said == nil || said.Live == nil {
-			continue
-		}
-		for i := range said.Live.Members {
-			member := livestate.Cluster{Live: &said.Live.Members[i].Cluster}
-			if own := e.said[member.Live.Name]; own != nil {
-				member.RPCs = own.RPCs
-			}
-			e.said[member.Live.Name] = &member
-		}
 	}
 }
 
@@ -127,6 +108,15 @@ func (e *explainer) describeAggregate(c *Cluster, live *inspect.Cluster) {
 		return
 	}
 	c.Members = walk.Leaves
+	if live != nil { // A member is as it is there.
+		for i := range live.Members {
+			member := livestate.Cluster{Live: &live.Members[i].Cluster}
+			if own := e.said[member.Live.Name]; own != nil {
+				member.RPCs = own.RPCs
+			}
+			e.said[member.Live.Name] = &member
+		}
+	}
 	for _, name := range c.Members {
 		m := e.useCluster(name)
 		if !m.described {

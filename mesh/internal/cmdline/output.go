@@ -150,28 +150,25 @@ type report struct {
 // printValidationJSON writes a result, or what there is in its place, as JSON. It returns an error without a text, for the exit
 // status, if the result is not valid.
 func printValidationJSON(out io.Writer, v *site.Validation, failed error) error {
-	result := validation{Reports: []report{}}
+	result, reports := validation{Reports: []report{}}, []meshroute.Report(nil)
 	if several, ok := errors.AsType[*faults.Faults](failed); ok {
 		for _, f := range several.List {
-			text := f.Problem
-			if f.Suggestion != "" {
-				text += "; " + f.Suggestion
-			}
-			result.Reports = append(result.Reports, report{Severity: meshroute.Error, File: f.File, Line: f.Line, Path: f.Path, Message: text, Code: errorcode.Of(f, false).ID})
+			at := meshroute.Source{File: f.File, Line: f.Line}
+			reports = append(reports, meshroute.Report{Severity: meshroute.Error, Source: at, Path: f.Path, Message: strings.TrimSuffix(f.Problem+"; "+f.Suggestion, "; ")})
 		}
 		result.Omitted = several.Omitted
 	} else if failed != nil {
 		return failed
 	}
 	if v != nil {
-		for _, r := range v.Reports {
-			code := ""
-			if r.Severity == meshroute.Error {
-				code = errorcode.Of(faults.Fault{Path: r.Path, Problem: r.Message}, false).ID
-			}
-			result.Reports = append(result.Reports, report{r.Severity, r.Clients, r.Policy, r.Source.File, r.Source.Line, r.Path, r.Message, code})
+		reports, result.Valid = append(reports, v.Reports...), v.Err() == nil
+	}
+	for _, r := range reports {
+		code := ""
+		if r.Severity == meshroute.Error {
+			code = errorcode.Of(faults.Fault{Path: r.Path, Problem: r.Message}, false).ID
 		}
-		result.Valid = v.Err() == nil
+		result.Reports = append(result.Reports, report{r.Severity, r.Clients, r.Policy, r.Source.File, r.Source.Line, r.Path, r.Message, code})
 	}
 	if err := WriteData(out, "json", result); err != nil || result.Valid {
 		return err
