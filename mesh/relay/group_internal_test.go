@@ -48,8 +48,8 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	}
 }
 
-// newTestGroup returns a relay whose management server is unreachable, with one group. That does not become an answer to demands, which are not
-// the store's.
+// newTestGroup returns a relay whose management server is unreachable, with one group. The demands of the tests are not the store's, so nothing is
+// brought into it.
 func newTestGroup(t *testing.T) (*Relay, *group) {
 	t.Helper()
 	cfg, err := bootstrap.Parse("test", []byte(`{
@@ -68,6 +68,7 @@ func newTestGroup(t *testing.T) (*Relay, *group) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.flushing = true
 	return r, g
 }
 
@@ -112,9 +113,12 @@ func TestNodesOfIdleGroupsAreBounded(t *testing.T) {
 		t.Errorf("got another group, an error (%v), or bytes of one in use (%d)", err, r.idleNodes.Used())
 	}
 	r.idleNodes.Add("another", bounds.NodeBytes)
+	ended := make(chan struct{})
+	g.done = append(g.done, func() { close(ended) })
 	g.leave()
-	for began := time.Now(); r.Stats().Groups > 0 && time.Since(began) < 10*time.Second; {
-		time.Sleep(time.Millisecond)
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
 	}
 	if got := r.Stats().Groups; got > 0 || r.idleNodes.Used() != bounds.NodeBytes {
 		t.Errorf("%d groups linger without room for their nodes, of which %d bytes are left", got, r.idleNodes.Used()-bounds.NodeBytes)
