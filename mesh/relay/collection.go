@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -70,8 +71,9 @@ func (s *subscription) changeMember(of xdsclient.Member, raw *resource, err *xds
 			denial = st
 		}
 	}
-	if raw != nil && raw.DoNotCache {
-		raw, denial = nil, errNotShared(of.Name)
+	if raw != nil && raw.DoNotCache { // the collection is asked for under the node of the relay, and the resource is that node's
+		raw, denial = nil, status.Newf(codes.FailedPrecondition,
+			"%q must not be cached, so the xDS relay cannot pass it on as a member of a collection: subscribe to it by its name", of.Name)
 	}
 	if raw == nil && denial == nil {
 		s.removeMember(key)

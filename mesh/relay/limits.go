@@ -3,6 +3,7 @@ package relay
 import (
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
@@ -30,7 +31,8 @@ func (g *group) charge(stream uint64) error {
 		err = g.names.Take(stream, 1)
 	}
 	if err != nil {
-		return errTooManyNames(err)
+		return status.Errorf(codes.ResourceExhausted,
+			"the xDS relay has %v: unsubscribe from others, or raise the limit if the control plane allows more on a stream (--max-group-subscriptions)", err)
 	}
 	return nil
 }

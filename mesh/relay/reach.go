@@ -3,8 +3,21 @@ package relay
 import (
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/xdsclient"
 )
+
+// errAlone goes with resources while the management servers are unreachable.
+var errAlone = func() *status.Status {
+	st := status.New(codes.Unavailable, "the control plane of the xDS relay is unreachable: the relay serves what it had")
+	if detailed, err := st.WithDetails(dialect.Unreachable()); err == nil {
+		return detailed
+	}
+	return st
+}()
 
 // isAway reports whether the management servers of a subscription are unreachable.
 func (s *subscription) isAway() bool { return !s.awaySince.IsZero() }

@@ -170,24 +170,14 @@ func uncached(b *bootstrap.Config) *bootstrap.Config {
 }
 
 func (o *Options) setDefaults() {
-	if o.Linger == 0 {
-		o.Linger = DefaultLinger
-	}
-	if o.AwayDelay == 0 {
-		o.AwayDelay = DefaultAwayDelay
-	}
-	if o.MaxGroups == 0 {
-		o.MaxGroups = DefaultMaxGroups
-	}
+	o.Linger = cmp.Or(o.Linger, DefaultLinger)
+	o.AwayDelay = cmp.Or(o.AwayDelay, DefaultAwayDelay)
+	o.MaxGroups = cmp.Or(o.MaxGroups, DefaultMaxGroups)
 	o.MaxGroupSubscriptions = cmp.Or(o.MaxGroupSubscriptions, defaultMaxGroupSubscriptions)
 	o.Server.MaxSubscriptions = cmp.Or(o.Server.MaxSubscriptions, (o.MaxGroupSubscriptions+1)/2)
-	if o.Server.RemovalDelay == 0 {
-		o.Server.RemovalDelay = -1
-	}
+	o.Server.RemovalDelay = cmp.Or(o.Server.RemovalDelay, -1)
 	o.Server.NotFoundErrors = true
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 }
 
 // Register adds the services that clients use to a gRPC server: those of controlplane.Server, and the
@@ -254,12 +244,15 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
+// errClosed ends streams when the relay closes. Clients go to another one.
+var errClosed = status.Error(codes.Unavailable, "the xDS relay is shutting down")
+
 // storeFor is the controlplane's Options.StoreFor: the store of the client's group.
 func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.Store, error) {
 	shared := r.opts.nodeFor(node)
 	key, err := proto.MarshalOptions{Deterministic: true}.Marshal(shared)
 	if err != nil {
-		return nil, errInvalidNode(err)
+		return nil, status.Errorf(codes.InvalidArgument, "the node of the first request is invalid: %v", err)
 	}
 	from, _ := peer.FromContext(ctx)
 	by := access.Peer(from)

@@ -156,7 +156,9 @@ func (s *subscription) change() func(*controlplane.Tx) {
 		if s.err.Kind != xdsclient.KindConfiguration { // clients wait
 			return nil
 		}
-		st = errNoWildcards(s.err)
+		// TP3 has no errors for a wildcard, and without an answer they would wait for ever.
+		st = status.Newf(codes.FailedPrecondition,
+			`the xDS relay has no wildcard subscriptions, as they need the incremental protocol upstream: add "delta" to server_features in the relay's bootstrap if the control plane speaks it, or subscribe by names: %v`, s.err)
 		s.group.relay.warn("ending the stream of a client that subscribes to a wildcard, which the relay does not serve", "error", st.Err())
 	}
 	switch {

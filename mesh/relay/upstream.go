@@ -1,6 +1,9 @@
 package relay
 
 import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -19,7 +22,8 @@ type ownUpstream struct {
 // holds r.mu.
 func (r *Relay) newUpstream(by string, cfg *bootstrap.Config) (*xdsclient.XDSClient, error) {
 	if err := r.upstreams.Take(by, 1); err != nil {
-		return nil, errTooMany(err)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"the xDS relay has %v: have one group of clients (--one-group), or raise the limit (--max-upstreams)", err)
 	}
 	client, err := xdsclient.New(cfg, r.opts.Client)
 	if err != nil {
@@ -70,7 +74,7 @@ func (g *group) typeOf(typeURL string) *xdsclient.ResourceType {
 // holds g.mu.
 func (g *group) upstreamFor(d *controlplane.Demand) (client *xdsclient.XDSClient, typ *xdsclient.ResourceType, free func(), err error) {
 	if typ = g.typeOf(d.TypeURL); typ == nil {
-		return nil, nil, nil, errTooManyTypes()
+		return nil, nil, nil, status.Errorf(codes.ResourceExhausted, "the xDS relay forwards at most %d types of resources on one stream, those of xDS aside", maxTypes)
 	}
 	if d.Stream == 0 {
 		err = g.charge(d.First)
