@@ -10,21 +10,16 @@ import (
 
 // NodeWeight is about what the node of a client takes in memory.
 func NodeWeight(node *corepb.Node) int64 {
-	return int64(proto.Size(node)) + bounds.NodeValue*values(node.GetMetadata())
+	return int64(proto.Size(node)) + bounds.NodeValue*values(structpb.NewStructValue(node.GetMetadata()))
 }
 
-// values counts the values in a struct.
-func values(s *structpb.Struct) (n int64) {
-	for _, v := range s.GetFields() {
-		n += valuesIn(v)
+// values counts the values in a value.
+func values(of *structpb.Value) (n int64) {
+	for _, v := range of.GetStructValue().GetFields() {
+		n += 1 + values(v)
 	}
-	return n
-}
-
-func valuesIn(v *structpb.Value) (n int64) {
-	n = 1 + values(v.GetStructValue())
-	for _, item := range v.GetListValue().GetValues() {
-		n += valuesIn(item)
+	for _, v := range of.GetListValue().GetValues() {
+		n += 1 + values(v)
 	}
 	return n
 }
