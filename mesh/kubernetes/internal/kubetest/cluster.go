@@ -30,12 +30,10 @@ const adminToken = "test-admin"
 
 // Cluster is an API server with an etcd. Start starts one; Stop ends it.
 type Cluster struct {
-	binaries  *Binaries
-	dir       string
-	etcdAddr  string
-	apiAddr   string
-	etcd, api *process
-	reserved  []*loopback.Address
+	binaries      *Binaries
+	dir           string
+	etcdAt, apiAt *loopback.Address // the cluster's while its processes do not run, too
+	etcd, api     *process
 }
 
 // Start starts a cluster, and returns when it is ready.
@@ -67,33 +65,23 @@ func (c *Cluster) prepare() error {
 	if err := os.WriteFile(c.path("tokens.csv"), []byte(users), 0o600); err != nil {
 		return err
 	}
-	if c.etcdAddr, err = c.reserve(); err != nil {
+	if c.etcdAt, err = loopback.Reserve(); err != nil {
 		return err
 	}
-	c.apiAddr, err = c.reserve()
+	c.apiAt, err = loopback.Reserve()
 	return err
-}
-
-// reserve returns an address that stays the cluster's while its processes do not run.
-func (c *Cluster) reserve() (string, error) {
-	address, err := loopback.Reserve()
-	if err != nil {
-		return "", err
-	}
-	c.reserved = append(c.reserved, address)
-	return address.String(), nil
 }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
 // StartEtcd starts etcd, or starts it again with the data that it had.
 func (c *Cluster) StartEtcd() (err error) {
-	c.etcd, err = start(c.path("etcd.log"), c.binaries.etcd, "-listen", c.etcdAddr, "-data", c.path("etcd"))
+	c.etcd, err = start(c.path("etcd.log"), c.binaries.etcd, "-listen", c.etcdAt.String(), "-data", c.path("etcd"))
 	if err != nil {
 		return err
 	}
 	return c.etcd.await("etcd", func() bool {
-		conn, err := net.Dial("tcp", c.etcdAddr)
+		conn, err := net.Dial("tcp", c.etcdAt.String())
 		if err == nil {
 			conn.Close()
 		}
@@ -103,9 +91,9 @@ func (c *Cluster) StartEtcd() (err error) {
 
 // StartAPIServer starts the API server, or starts it again at the same address.
 func (c *Cluster) StartAPIServer() (err error) {
-	_, port, _ := net.SplitHostPort(c.apiAddr)
+	_, port, _ := net.SplitHostPort(c.apiAt.String())
 	c.api, err = start(c.path("apiserver.log"), c.binaries.apiServer,
-		"--etcd-servers=http://"+c.etcdAddr,
+		"--etcd-servers=http://"+c.etcdAt.String(),
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+c.path("certs"),
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108",
@@ -161,7 +149,7 @@ users: [{name: test, user: {token: %q}}]
 }
 
 // URL is that of the API server.
-func (c *Cluster) URL() string { return "https://" + c.apiAddr }
+func (c *Cluster) URL() string { return "https://" + c.apiAt.String() }
 
 // AdminToken is the token of the administrator.
 func (c *Cluster) AdminToken() string { return adminToken }
@@ -170,8 +158,10 @@ func (c *Cluster) AdminToken() string { return adminToken }
 func (c *Cluster) Stop() {
 	c.api.kill()
 	c.etcd.kill()
-	for _, address := range c.reserved {
-		address.Release()
+	for _, address := range []*loopback.Address{c.etcdAt, c.apiAt} {
+		if address != nil { // nil: Start has failed before
+			address.Release()
+		}
 	}
 	os.RemoveAll(c.dir)
 }
