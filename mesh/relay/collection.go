@@ -29,17 +29,16 @@ type member struct {
 
 // MemberChanged implements xdsclient.CollectionWatcher.
 func (c collection) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
-	c.noted(done, func() {
+	c.noted(err, done, func(e *xdsclient.Error) {
 		raw, _ := value.(*resource)
-		c.changeMember(m, raw, asError(err))
+		c.changeMember(m, raw, e)
 	})
 }
 
 // AmbientError implements xdsclient.CollectionWatcher. An error for a member in use replaces it, as
 // it would at the control plane: clients decide themselves what becomes of it (gRFC A88).
 func (c collection) AmbientError(m xdsclient.Member, err error, done func()) {
-	c.noted(done, func() {
-		e := asError(err)
+	c.noted(err, done, func(e *xdsclient.Error) {
 		if m.Name == "" {
 			c.err = e
 		} else if _, sent := e.Status(); sent || e.Kind == xdsclient.KindDoesNotExist {
@@ -51,13 +50,12 @@ func (c collection) AmbientError(m xdsclient.Member, err error, done func()) {
 
 // CollectionChanged implements xdsclient.CollectionWatcher.
 func (c collection) CollectionChanged(err error, done func()) {
-	c.noted(done, func() {
-		c.err = asError(err)
-		c.complete = err == nil
-		if err != nil { // earlier reports of members are void
+	c.noted(err, done, func(e *xdsclient.Error) {
+		c.err, c.complete = e, e == nil
+		if e != nil { // earlier reports of members are void
 			c.disband()
 		}
-		c.noteReach(c.err)
+		c.noteReach(e)
 	})
 }
 

@@ -99,9 +99,9 @@ func (s *subscription) drop() {
 	s.group.flushLater()
 }
 
-// noted is the call of a watcher: it notes a change of a subscription, unless that has ended. The management
+// noted is the call of a watcher with an error or none: note notes the change of a subscription, unless that has ended. The management
 // server is not read further until the store has the change, and done is called.
-func (s *subscription) noted(done func(), note func()) {
+func (s *subscription) noted(err error, done func(), note func(*xdsclient.Error)) {
 	g := s.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -109,15 +109,15 @@ func (s *subscription) noted(done func(), note func()) {
 		done()
 		return
 	}
-	note()
+	e, _ := err.(*xdsclient.Error) // as xdsclient.Watcher promises
+	note(e)
 	g.done = append(g.done, done)
 	g.changed(s)
 }
 
 // ResourceChanged implements xdsclient.Watcher.
 func (s *subscription) ResourceChanged(value any, err error, done func()) {
-	s.noted(done, func() {
-		e := asError(err)
+	s.noted(err, done, func(e *xdsclient.Error) {
 		s.noteReach(e)
 		if s.isAway() && s.err != nil { // the last answer still holds
 			return
@@ -130,18 +130,12 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 
 // AmbientError implements xdsclient.Watcher.
 func (s *subscription) AmbientError(err error, done func()) {
-	s.noted(done, func() {
-		e := asError(err)
+	s.noted(err, done, func(e *xdsclient.Error) {
 		s.noteReach(e)
 		if !s.isAway() {
 			s.err = e
 		}
 	})
-}
-
-func asError(err error) *xdsclient.Error {
-	e, _ := err.(*xdsclient.Error) // as xdsclient.Watcher promises
-	return e
 }
 
 // change implements answer.
