@@ -12,11 +12,12 @@ import (
 	"slices"
 )
 
-// A map has a power of two of shards, up to maxWidth: as many as it needs for perShard entries
-// in each. A change copies the table of shards and one shard.
+// A map has a power of two of shards. A change copies the table of shards and one shard. So there are as many as it needs for
+// perShard entries in each, up to usualWidth, and from there on as many as it needs for maxShard.
 const (
-	maxWidth = 256
-	perShard = 4
+	perShard   = 4
+	usualWidth = 256
+	maxShard   = 64
 )
 
 var seed = maphash.MakeSeed()
@@ -160,7 +161,7 @@ func (b *Builder[V]) writable(hash uint64) *shard[V] {
 // widen makes room for one more entry.
 func (b *Builder[V]) widen() {
 	width := len(b.current().shards)
-	if b.n < perShard*width || width == maxWidth {
+	if b.n < perShard*width || width >= usualWidth && b.n < maxShard*width {
 		return
 	}
 	b.shards = b.current().widened(max(1, 2*width))
@@ -195,10 +196,7 @@ func (b *Builder[V]) Delete(key string) {
 	h := hash(key)
 	s := b.writable(h)
 	i := s.indexOf(h, key)
-	last := len(*s) - 1
-	(*s)[i] = (*s)[last]
-	(*s)[last] = entry[V]{}
-	*s = (*s)[:last]
+	*s = slices.Delete(*s, i, i+1)
 	b.n--
 }
 

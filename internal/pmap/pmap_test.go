@@ -145,7 +145,7 @@ func TestMapAgreesWithAPlainMap(t *testing.T) {
 // differs.
 func TestMapsOfAllSizes(t *testing.T) {
 	t.Parallel()
-	sizes := []int{0, 1, perShard - 1, perShard, perShard + 1, 4 * perShard, 4*perShard + 1, perShard * maxWidth, perShard*maxWidth + 1, 3 * perShard * maxWidth}
+	sizes := []int{0, 1, perShard - 1, perShard, perShard + 1, 4 * perShard, 4*perShard + 1, perShard * usualWidth, perShard*usualWidth + 1, 3 * perShard * usualWidth}
 	model := func(n int) map[string]int {
 		m := map[string]int{}
 		for i := range n {
@@ -157,7 +157,7 @@ func TestMapsOfAllSizes(t *testing.T) {
 		m := numbered(n)
 		check(t, m, model(n))
 		for _, s := range m.shards {
-			if len(m.shards) < maxWidth && len(s) > 4*perShard {
+			if len(m.shards) < usualWidth && len(s) > 4*perShard {
 				t.Errorf("one of %d shards of a map of %d has %d entries", len(m.shards), n, len(s))
 			}
 		}

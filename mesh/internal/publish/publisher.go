@@ -132,8 +132,8 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	p.state = next
 	reports, rejected := next.reports()
 	return Summary{
-		Version: version, Changed: len(u.put), Removed: len(u.deleted), What: u.what(),
-		Late: late, Reports: slices.Concat(content.Reports, next.meshes[0].Reports(), reports), Rejected: rejected,
+		Version: version, Changed: len(u.put), Removed: len(u.deleted), What: u.what(), Late: late,
+		Reports: append(slices.Insert(next.meshes[0].Reports(), 0, content.Reports...), reports...), Rejected: rejected,
 	}, nil
 }
 
