@@ -223,9 +223,6 @@ func (b *builder) compileServices() {
 // service returns the resources of a service, those of the previous build if they are made of the same, or its errors.
 func (b *builder) service(s *Service, old *serviceResources) (*serviceResources, []document.Fault) {
 	mention := b.mesh.mention(s.Name)
-	if old != nil && old.service == s && mention == b.previous.mention(s.Name) {
-		return old, nil
-	}
 	subsets := mention.subsets(s.Name)
 	sessions := slices.ContainsFunc(mention.to, func(p *meshpolicy.To) bool {
 		return slices.ContainsFunc(p.Rules, func(r meshpolicy.Rule) bool { return r.Session != nil })

@@ -85,19 +85,25 @@ func (c *compiler) reportUnreachable() {
 
 // Reports returns the reports for the authors of policies and services, ordered by file and line. It makes them at each call.
 func (m *Mesh) Reports() []Report {
-	reports := slices.Concat(m.leftOut, m.reportsOnReferences())
+	lists := [][]Report{m.leftOut, m.reportsOnReferences()}
+	add := func(list []Report) {
+		if len(list) > 0 { // few have some
+			lists = append(lists, list)
+		}
+	}
 	for _, p := range m.wideOut {
-		reports = append(reports, onLeftOut(p, "this has no effect: with the older policies of the same namespace for all Services it tells apart %s", widely))
+		add([]Report{onLeftOut(p, "this has no effect: with the older policies of the same namespace for all Services it tells apart %s", widely)})
 	}
 	for _, of := range m.mentions.All {
-		reports = append(reports, of.reports()...)
+		add(of.reports())
 	}
 	for _, own := range m.services.All {
-		reports = append(reports, own.reports...)
+		add(own.reports)
 	}
 	for _, d := range m.destinations.All {
-		reports = append(reports, d.reports...)
+		add(d.reports)
 	}
+	reports := slices.Concat(lists...)
 	slices.SortFunc(reports, func(x, y Report) int {
 		return cmp.Or(strings.Compare(x.Source.File, y.Source.File), cmp.Compare(x.Source.Line, y.Source.Line),
 			strings.Compare(x.Policy, y.Policy), strings.Compare(x.Path, y.Path), strings.Compare(x.Message, y.Message))

@@ -2,7 +2,6 @@ package document
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,11 +48,6 @@ func (v Value) OneOf(choices ...string) string {
 		return ""
 	}
 	return text
-}
-
-// Fits reports whether a string matches a pattern and has at most a number of bytes, which may be 0 for no limit.
-func (v Value) Fits(pattern *regexp.Regexp, longest int) bool {
-	return v.IsText() && pattern.MatchString(v.node.Value) && (longest == 0 || len(v.node.Value) <= longest)
 }
 
 // Uint reads an integer from low to high.

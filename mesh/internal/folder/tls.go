@@ -4,6 +4,7 @@ import (
 	"regexp"
 
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/meshroute"
@@ -75,24 +76,17 @@ func readSAN(v document.Value) *matcherpb.StringMatcher {
 		conditions++
 		at := o.Field(name)
 		pattern := readPattern(at)
-		switch name {
-		case "exact":
-			m.MatchPattern = &matcherpb.StringMatcher_Exact{Exact: pattern}
-		case "prefix":
-			m.MatchPattern = &matcherpb.StringMatcher_Prefix{Prefix: pattern}
-		case "suffix":
-			m.MatchPattern = &matcherpb.StringMatcher_Suffix{Suffix: pattern}
-		case "contains":
-			m.MatchPattern = &matcherpb.StringMatcher_Contains{Contains: pattern}
-		case "regex":
-			if _, err := regexp.Compile(pattern); err != nil {
-				at.Fault("", "%v", err)
-			}
-			if m.IgnoreCase {
-				at.Fault("write (?i) at its beginning", "ignoreCase has no effect on a regular expression")
-			}
-			m.MatchPattern = &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: pattern}}
+		if name != "regex" { // then the message has a field of that name
+			m.ProtoReflect().Set(m.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(name)), protoreflect.ValueOfString(pattern))
+			continue
 		}
+		if _, err := regexp.Compile(pattern); err != nil {
+			at.Fault("", "%v", err)
+		}
+		if m.IgnoreCase {
+			at.Fault("write (?i) at its beginning", "ignoreCase has no effect on a regular expression")
+		}
+		m.MatchPattern = &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: pattern}}
 	}
 	if v.IsObject() && conditions != 1 {
 		v.Fault("use one of exact, prefix, suffix, contains and regex", "expected one condition, found %d", conditions)

@@ -174,7 +174,7 @@ func readWord(v document.Value, what string) string {
 	text := v.Text()
 	if len(text) > maxWord {
 		v.Fault("", "this has %d bytes, and %s at most %d", len(text), what, maxWord)
-	} else if v.IsText() && !v.Fits(word, maxWord) {
+	} else if v.IsText() && !word.MatchString(text) {
 		v.Fault(NameRule, "%q cannot be %s", text, what)
 	}
 	return text
@@ -182,7 +182,7 @@ func readWord(v document.Value, what string) string {
 
 // readText reads a text that matches a pattern. problem has a %q for one that does not.
 func readText(v document.Value, pattern *regexp.Regexp, suggestion, problem string) string {
-	if v.IsText() && !v.Fits(pattern, 0) {
+	if v.IsText() && !pattern.MatchString(v.Text()) {
 		v.Fault(suggestion, problem, v.Text())
 	}
 	return v.Text()

@@ -21,9 +21,8 @@ import (
 func Diff(w io.Writer, before, after *folder.Content) (differ int, err error) {
 	var sides [2]map[reference][]Item // by type, and by name and parameters
 	keys := make(map[reference]bool)
-	for i, content := range []folder.Content{*before, *after} {
-		content.Dir = "" // so that resources do not say where they were written
-		loaded, err := loadContent(&content, publish.Options{})
+	for i, content := range []*folder.Content{before, after} {
+		loaded, err := loadContent(content, publish.Options{NoSources: true})
 		if err != nil {
 			return 0, err
 		}
