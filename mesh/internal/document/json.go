@@ -3,53 +3,51 @@ package document
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// notYAML matches what strings of JSON may have and those of YAML read otherwise or not at all: \/ and surrogates, alone or in a pair, and
-// characters that are no text to YAML, or end a line. Other escapes are matched so that no match begins inside of one.
-var notYAML = regexp.MustCompile(`\\u[dD][89a-fA-F]..(?:\\u[dD][c-fC-F]..)?|\\.|[\x{7f}-\x{9f}\x{2028}\x{2029}\x{feff}\x{fffe}\x{ffff}]`)
-
-// asYAML returns JSON as YAML, with the same lines. Any other text stays as it is.
-func asYAML(text []byte) []byte {
-	if start := bytes.TrimLeft(text, " \t\r\n"); len(start) == 0 || start[0] != '{' || !notYAML.Match(text) || !json.Valid(text) {
-		return text
+// fromJSON returns the root of JSON, and nil for any other text. Strings of JSON may have what those of YAML read otherwise, or not at all.
+func fromJSON(text []byte) *yaml.Node {
+	if !json.Valid(text) {
+		return nil
 	}
-	return notYAML.ReplaceAllFunc(text, func(found []byte) []byte {
-		switch {
-		case found[0] != '\\':
-			char, _ := utf8.DecodeRune(found)
-			return fmt.Appendf(nil, `\u%04x`, char)
-		case len(found) > len(`\n`), found[1] == '/':
-			var char string
-			if json.Unmarshal([]byte(`"`+string(found)+`"`), &char) == nil {
-				return []byte(char)
-			}
-		}
-		return found
-	})
+	r := jsonReader{text: text, decoder: json.NewDecoder(bytes.NewReader(text)), line: 1}
+	return r.value()
 }
 
-// keys matches strings of JSON, with the colon behind those that are keys.
-var keys = regexp.MustCompile(`"(?:[^"\\]|\\.)*"(?:\s*:)?`)
+// jsonReader makes nodes of valid JSON.
+type jsonReader struct {
+	text    []byte
+	decoder *json.Decoder
+	// line is that of the offset at.
+	line, at int
+}
 
-// withExplicitKeys returns JSON as YAML that may have a key of any length, with the colon on another line, and tabs wherever JSON may.
-// Few documents need it.
-func withExplicitKeys(text []byte) []byte {
-	return keys.ReplaceAllFunc(bytes.ReplaceAll(bytes.TrimRight(text, " \t\r\n"), []byte("\t"), []byte(" ")), func(found []byte) []byte {
-		if bytes.HasSuffix(found, []byte(":")) {
-			return append([]byte("? "), found...)
+// value reads a value, or the key of one.
+func (r *jsonReader) value() *yaml.Node {
+	token, _ := r.decoder.Token() // the text is valid
+	written := string(r.text[r.at:r.decoder.InputOffset()])
+	r.line, r.at = r.line+strings.Count(written, "\n"), r.at+len(written)
+	n := &yaml.Node{Kind: yaml.ScalarNode, Line: r.line}
+	switch token := token.(type) {
+	case json.Delim:
+		n.Kind = map[json.Delim]yaml.Kind{'{': yaml.MappingNode, '[': yaml.SequenceNode}[token]
+		for r.decoder.More() {
+			n.Content = append(n.Content, r.value())
 		}
-		return found
-	})
+		_, _ = r.decoder.Token() // the other bracket
+	case string:
+		n.Value, n.Style = token, yaml.DoubleQuotedStyle
+	default:
+		n.Value = strings.TrimLeft(written, " \t\r\n,:")
+	}
+	n.Tag = n.ShortTag()
+	return n
 }
 
 // JSON returns the value as JSON, for readers with a schema of their own, such as protojson. Each name of a field and each value has a line for

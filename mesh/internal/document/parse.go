@@ -2,7 +2,6 @@ package document
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
@@ -20,8 +19,8 @@ const (
 )
 
 // Parse returns the documents of a file that are not empty. A document that is not YAML is
-// reported in errors, and the others are still returned. A document that starts with "{" may
-// be JSON, which has a few strings that YAML lacks. Faults show the name as that of the file.
+// reported in errors, and the others are still returned. JSON is read as such:
+// it has a few strings that YAML lacks. Faults show the name as that of the file.
 func Parse(name string, data []byte, faults *Faults) []Value {
 	return ParseOpen(name, data, faults, faults)
 }
@@ -95,14 +94,12 @@ func isSeparator(line []byte) bool {
 
 // parse returns the root of a document, or nil.
 func (s *source) parse(p part) *yaml.Node {
-	var document yaml.Node
-	text := asYAML(p.text)
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	err := decoder.Decode(&document)
-	if err != nil && json.Valid(p.text) {
-		decoder = yaml.NewDecoder(bytes.NewReader(withExplicitKeys(text)))
-		err = decoder.Decode(&document)
+	if root := fromJSON(p.text); root != nil {
+		return root
 	}
+	var document yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(p.text))
+	err := decoder.Decode(&document)
 	if err == io.EOF {
 		return nil
 	} else if err != nil {
