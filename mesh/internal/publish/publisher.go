@@ -171,12 +171,15 @@ func (s *state) mesh(i int) *meshroute.Mesh {
 
 // NodeConstraints is for controlplane.Options.NodeConstraints.
 func (p *Publisher) NodeConstraints(node *corepb.Node) dynparam.ByType {
-	constraints, err := p.dpds(node)
+	return p.Constraints(meshroute.ClientFromNode(node))
+}
+
+// Constraints are the NodeConstraints of a client.
+func (p *Publisher) Constraints(c meshroute.Client) dynparam.ByType {
+	constraints, err := p.tags.Load().constraints(c)
 	if err != nil {
 		// Tags too large for constraints are an error in DPDS. Here they count as none, and match no variant that is for some.
-		constraints, _ = p.tags.Load().constraints(meshroute.ClientFromNode(&corepb.Node{
-			UserAgentName: node.GetUserAgentName(), ClientFeatures: node.GetClientFeatures(),
-		}))
+		constraints, _ = p.tags.Load().constraints(meshroute.Client{Implementation: c.Implementation})
 	}
 	return constraints
 }

@@ -4,19 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/publish"
 	"github.com/dynxds/dynxds/mesh/meshroute"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // View selects the client and the service to show.
@@ -33,22 +32,11 @@ type View struct {
 	Service string
 }
 
-// node returns the client's node, as its implementation sends it.
-func (v *View) node() *corepb.Node {
-	fields := make(map[string]*structpb.Value, len(v.Tags))
-	for key, value := range v.Tags {
-		fields[key] = structpb.NewStringValue(value)
-	}
-	node := &corepb.Node{Metadata: &structpb.Struct{Fields: fields}}
-	switch v.Implementation {
-	case meshroute.Dynxds:
-		node.UserAgentName, node.ClientFeatures = "dynxds", []string{bootstrap.ClientFeature}
-	case meshroute.GRPCGo:
-		node.UserAgentName = "gRPC Go"
-	case meshroute.Envoy:
-		node.UserAgentName = "envoy"
-	}
-	return node
+// client returns the client.
+func (v *View) client() meshroute.Client {
+	c := meshroute.Client{Service: v.Tags[meshpolicy.ServiceKey], Tags: maps.Clone(v.Tags), Implementation: v.Implementation}
+	maps.DeleteFunc(c.Tags, func(key, value string) bool { return key == meshpolicy.ServiceKey || value == "" })
+	return c
 }
 
 // Item is one resource that a client gets, with its dynamic parameters, or the error in its place.
@@ -71,13 +59,13 @@ func Resources(v View) ([]Item, error) {
 		return items, nil
 	}
 	mesh := loaded.publisher.Mesh()
-	routes := mesh.Routes(meshroute.ClientFromNode(v.node()), v.Service)
+	routes := mesh.Routes(v.client(), v.Service)
 	return reachable(items, mesh.ListenerName(v.Service), routes.Name), nil
 }
 
 // items returns what the client gets, in the order of loaded.all.
 func (l *loaded) items(v View) (items []Item) {
-	constraints := l.publisher.NodeConstraints(v.node())
+	constraints := l.publisher.Constraints(v.client())
 	for i, one := range l.all {
 		// With an authority every resource has two names.
 		if i > 0 && one.TypeURL == l.all[i-1].TypeURL && one.Name == l.all[i-1].Name || v.Authority != "" && !strings.HasPrefix(one.Name, xdsname.Prefix) {
@@ -99,7 +87,7 @@ func Explain(w io.Writer, v View) error {
 	if err != nil {
 		return err
 	}
-	mesh, client := loaded.publisher.Mesh(), meshroute.ClientFromNode(v.node())
+	mesh, client := loaded.publisher.Mesh(), v.client()
 	for _, service := range servicesOf(loaded.content) {
 		if v.Service != "" && v.Service != service {
 			continue

@@ -6,10 +6,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
+
+// userAgents are the names of implementations. Another one has none.
+var userAgents = map[meshroute.Implementation]string{
+	meshroute.Dynxds: dialect.UserAgentDynxds, meshroute.GRPCGo: dialect.UserAgentGo, meshroute.Envoy: dialect.UserAgentEnvoy,
+}
 
 // ExplainRPC explains an RPC of a client by what it would hold of a server of the folder. Errors are those of Resources and of
 // explain.Explain. Notes say what may be wrong with the view itself, such as a misspelled tag, and which policies are for others.
@@ -23,10 +29,9 @@ func ExplainRPC(v View, request explain.Request) (*explain.Explanation, error) {
 			return nil, err
 		}
 	}
-	node := v.node()
-	client := meshroute.ClientFromNode(node)
+	client := v.client()
 	source := &explain.Source{
-		Client: explain.Client{Source: v.Dir, Name: node.GetUserAgentName()},
+		Client: explain.Client{Source: v.Dir, Name: userAgents[v.Implementation]},
 		Notes:  append(loaded.warnings(client), loaded.ofOthers(client, request.Target)...),
 	}
 	for _, item := range loaded.items(v) {
