@@ -36,7 +36,7 @@ func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, []mesh
 		}
 		for _, route := range t.routes(r) {
 			if r.Rule == nil && m.Complete {
-				route.Action = refused(t.service)
+				route.Action = answer(http.StatusNotFound, "no rule of the routes to "+t.service+" applies") // UNIMPLEMENTED in gRPC
 			}
 			host.Routes, made = append(host.Routes, route), append(made, r)
 		}
@@ -209,18 +209,14 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 	case t.grpc:
 		to.Action = t.nowhere()
 	default:
-		to.Action = &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{
-			Status: http.StatusServiceUnavailable,
-			Body:   &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: text}},
-		}}
+		to.Action = answer(http.StatusServiceUnavailable, text)
 	}
 }
 
-// refused is for requests that no rule applies to. 404 is UNIMPLEMENTED in gRPC.
-func refused(service string) *routepb.Route_DirectResponse {
+// answer is for requests that go nowhere.
+func answer(status uint32, text string) *routepb.Route_DirectResponse {
 	return &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{
-		Status: http.StatusNotFound,
-		Body:   &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: "no rule of the routes to " + service + " applies"}},
+		Status: status, Body: &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: text}},
 	}}
 }
 

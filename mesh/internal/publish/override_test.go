@@ -24,10 +24,10 @@ func (s *site) dump() map[string]string {
 		for _, r := range s.store.Resources(typeURL) {
 			all[fmt.Sprintf("%s %s %s", typeURL, r.Name(), r.Parameters())] = r.Any().String()
 		}
-		for _, r := range s.publisher.Errors(typeURL) {
-			_, st := s.store.Choose(typeURL, r.Name, dynparam.Constraints{})
-			all[typeURL+" "+r.Name+" error"] = st.String()
-		}
+	}
+	for _, r := range s.publisher.Errors() {
+		_, st := s.store.Choose(r.TypeURL, r.Name, dynparam.Constraints{})
+		all[r.TypeURL+" "+r.Name+" error"] = st.String()
 	}
 	return all
 }

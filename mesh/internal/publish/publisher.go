@@ -193,13 +193,12 @@ func (p *Publisher) dpds(node *corepb.Node) (dynparam.ByType, error) {
 // is none. It is for the goroutine that publishes.
 func (p *Publisher) Mesh() *meshroute.Mesh { return p.state.mesh(len(p.state.meshes) - 1) }
 
-// Errors returns the errors that are in the place of resources of a type. It is for the goroutine that
-// publishes.
-func (p *Publisher) Errors(typeURL string) []*meshroute.Resource {
+// Errors returns the errors that are in the place of resources. It is for the goroutine that publishes.
+func (p *Publisher) Errors() []*meshroute.Resource {
 	var list []*meshroute.Resource
 	for _, mesh := range p.state.meshes {
 		for r := range mesh.All {
-			if r.TypeURL == typeURL && r.Err != nil && p.state.overridden[nameOf(r)] == nil {
+			if r.Err != nil && p.state.overridden[nameOf(r)] == nil {
 				list = append(list, r)
 			}
 		}

@@ -101,9 +101,9 @@ func loadContent(content *folder.Content, opts publish.Options) (*loaded, error)
 		for _, r := range l.store.Resources(typeURL) {
 			l.all = append(l.all, Item{typeURL, r.Name(), r.Parameters().Map(), r, nil})
 		}
-		for _, r := range l.publisher.Errors(typeURL) {
-			l.all = append(l.all, Item{typeURL, r.Name, r.Parameters.Map(), nil, r.Err})
-		}
+	}
+	for _, r := range l.publisher.Errors() {
+		l.all = append(l.all, Item{r.TypeURL, r.Name, r.Parameters.Map(), nil, r.Err})
 	}
 	slices.SortStableFunc(l.all, func(a, b Item) int {
 		return reference{a.TypeURL, a.Name}.compare(reference{b.TypeURL, b.Name})
