@@ -61,9 +61,9 @@ func references(resource *anypb.Any, name string) (all []reference) {
 	return slices.Compact(all)
 }
 
-// reachable keeps the Listener, the routes, and the resources that these refer to.
-func reachable(items []Item, listener, routes string) []Item {
-	wanted := map[reference]bool{{meshroute.ListenerType, listener}: true, {meshroute.RouteConfigurationType, routes}: true}
+// reachable keeps the Listener, and the resources that it refers to.
+func reachable(items []Item, listener string) []Item {
+	wanted := map[reference]bool{{meshroute.ListenerType, listener}: true}
 	isWanted := func(i Item) bool { return wanted[reference{i.TypeURL, i.Name}] }
 	for known := 0; known < len(wanted); {
 		known = len(wanted)

@@ -58,9 +58,7 @@ func Resources(v View) ([]Item, error) {
 	if v.Service == "" {
 		return items, nil
 	}
-	mesh := loaded.publisher.Mesh()
-	routes := mesh.Routes(v.client(), v.Service)
-	return reachable(items, mesh.ListenerName(v.Service), routes.Name), nil
+	return reachable(items, loaded.publisher.Mesh().ListenerName(v.Service)), nil
 }
 
 // items returns what the client gets, in the order of loaded.all.
