@@ -172,16 +172,12 @@ func (c *serviceCompiler) addListeners() {
 	}
 	manager.HttpFilters = append(manager.HttpFilters, httpFilter("router", false, &routerpb.Router{}))
 	listener, metadata := &listenerpb.ApiListener{ApiListener: c.pack(manager)}, c.places.listener(s)
-	add := func(a Alias) {
+	for _, a := range append([]Alias{{Name: s.Name}}, s.Aliases...) {
 		name := c.naming.resource(ListenerType, a.Name)
 		c.add(ListenerType, name, &listenerpb.Listener{Name: name, ApiListener: listener, Metadata: metadata})
 		if a.Namespace != "" {
 			c.setParameters(meshpolicy.NamespaceKey, a.Namespace, 1)
 		}
-	}
-	add(Alias{Name: s.Name})
-	for _, a := range s.Aliases {
-		add(a)
 	}
 }
 
