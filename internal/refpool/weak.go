@@ -1,6 +1,7 @@
 package refpool
 
 import (
+	"maps"
 	"sync"
 	"weak"
 )
@@ -9,24 +10,25 @@ import (
 type Weak[K comparable, V any] struct {
 	mu     sync.Mutex
 	values map[K]weak.Pointer[V]
+	// room is how many values there may be until those of no use are removed.
+	room int
 }
 
 // Get returns the value that all who still refer to one of the key share, or else what make returns.
 func (w *Weak[K, V]) Get(key K, make func() *V) *V {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for old, v := range w.values {
-		if v.Value() == nil {
-			delete(w.values, old)
-		}
+	if v := w.values[key].Value(); v != nil {
+		return v
 	}
-	v := w.values[key].Value()
-	if v == nil {
-		if w.values == nil {
-			w.values = map[K]weak.Pointer[V]{}
-		}
-		v = make()
-		w.values[key] = weak.Make(v)
+	if len(w.values) >= w.room {
+		maps.DeleteFunc(w.values, func(_ K, v weak.Pointer[V]) bool { return v.Value() == nil })
+		w.room = 2*len(w.values) + 1
 	}
+	if w.values == nil {
+		w.values = map[K]weak.Pointer[V]{}
+	}
+	v := make()
+	w.values[key] = weak.Make(v)
 	return v
 }

@@ -11,12 +11,12 @@ import (
 	"weak"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
-	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -77,28 +77,24 @@ func serving(localities ...xdsresource.Locality) cluster.Config {
 	return cluster.Config{Cluster: backend, Endpoints: endpoints(localities...)}
 }
 
-// gRFC A32: RPCs are counted by cluster and EDS service, as long as a Policy uses them.
-func TestCountersAreReleased(t *testing.T) {
+// gRFC A32: the limit holds for a cluster that is removed and added again, as RPCs in flight are still counted.
+func TestLimitHoldsForAClusterThatReturns(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
-		counterOf := func(service string) *traffic.Counter {
-			c := traffic.Use(traffic.Key{Cluster: "backend", Service: service})
-			c.Release()
-			return c
+		pick := func() (balancer.PickResult, error) {
+			f.update(limited("returns", 1))
+			synctest.Wait()
+			return f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
 		}
-		seen := make(map[string]*traffic.Counter)
-		for _, service := range []string{"one", "two", "two", ""} {
-			c := limited(service, 1)
-			if service == "" {
-				c = cluster.Config{Err: errors.New("withdrawn")}
-			}
-			f.update(c)
-			for name, before := range seen {
-				if kept := counterOf(name) == before; kept != (name == service) {
-					t.Errorf("service %q: the counter of %q is kept: %v", service, name, kept)
-				}
-			}
-			seen[service] = counterOf(service)
+		first, err := pick()
+		xdstest.NoError(t, err)
+		f.update(cluster.Config{Err: errors.New("withdrawn")})
+		runtime.GC()
+		if _, err := pick(); status.Code(err) != codes.Unavailable {
+			t.Errorf("an RPC over the limit ended with %v", err)
 		}
+		first.Done(balancer.DoneInfo{})
+		_, err = pick()
+		xdstest.NoError(t, err)
 	})
 }
 

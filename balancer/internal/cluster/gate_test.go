@@ -26,9 +26,7 @@ func limited(service string, limit uint32) cluster.Config {
 }
 
 func inFlight(service string) int64 {
-	c := traffic.Use(traffic.Key{Cluster: "backend", Service: service})
-	defer c.Release()
-	return c.InFlight()
+	return traffic.Use(traffic.Key{Cluster: "backend", Service: service}).InFlight()
 }
 
 // atHash is a place on the ring.

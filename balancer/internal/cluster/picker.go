@@ -69,10 +69,9 @@ func (p *Policy) newGate(c *Config, counter *traffic.Counter, loads *load.Cluste
 	return g
 }
 
-// release ends the use of the counters. RPCs that are in flight, or begin in the next moment, are still counted. The gate may be nil.
+// release ends the load reports of the cluster. RPCs that are in flight, or begin in the next moment, are still counted. The gate may be nil.
 func (g *gate) release() {
 	if g != nil {
-		g.counter.Release()
 		g.loads.Release()
 	}
 }

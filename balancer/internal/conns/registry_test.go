@@ -85,7 +85,6 @@ func TestLoadOfAnAddressWithoutAnEndpoint(t *testing.T) {
 		c, err := r.Open(new(conns.User), []resolver.Address{{Addr: "a"}}, balancer.NewSubConnOptions{}, func(*conns.Conn, balancer.SubConnState) {})
 		xdstest.NoError(t, err)
 		counter := traffic.Use(traffic.Key{})
-		defer counter.Release()
 		for range 2 {
 			server := load.NewStore(nil)
 			r.Update(conns.Config{Loads: server.Use(load.Key{Cluster: "c"}, nil)})
@@ -118,7 +117,6 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	update(3)
 	counter := traffic.Use(traffic.Key{})
-	defer counter.Release()
 	var workers, updater sync.WaitGroup
 	done := make(chan struct{})
 	updater.Go(func() { // Update is for one goroutine

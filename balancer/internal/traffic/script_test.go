@@ -43,8 +43,6 @@ func (s *script) step(line string) string {
 	switch words[0] {
 	case "use":
 		s.users[words[1]] = traffic.Use(traffic.Key{Cluster: s.Name(), Service: words[2]})
-	case "release":
-		c.Release()
 	case "start":
 		started := 0
 		for range n(2) {

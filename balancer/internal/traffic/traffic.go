@@ -7,58 +7,31 @@ package traffic
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/dynxds/dynxds/internal/refpool"
 )
 
 // Key identifies what is counted together: a cluster with one EDS service (gRFC A32, "Globally
 // shared atomics for outstanding requests").
 type Key struct{ Cluster, Service string }
 
-// counters has the Counters that are in use or have RPCs in flight.
-var counters = struct {
-	sync.Mutex
-	byKey map[Key]*Counter
-}{byKey: make(map[Key]*Counter)}
+// counters has the Counters that a cluster uses, or that have RPCs in flight.
+var counters refpool.Weak[Key, Counter]
 
 // Counter counts the RPCs of one Key. Start and End are for the RPC path: they take no lock and
 // allocate nothing.
 type Counter struct {
-	key Key
 	// started and ended count RPCs; the difference is in flight. They only grow.
 	started, ended atomic.Uint64
 	retries        atomic.Int64 // in flight
-	users          atomic.Int64 // grows with counters locked
 
 	mu     sync.Mutex
 	window *Window // see the method; nil before
 }
 
-// Use returns the process's Counter of key until Release.
-func Use(key Key) *Counter {
-	counters.Lock()
-	defer counters.Unlock()
-	c := counters.byKey[key]
-	if c == nil {
-		c = &Counter{key: key}
-		counters.byKey[key] = c
-	}
-	c.users.Add(1)
-	return c
-}
-
-// Release ends a Use. RPCs in flight remain counted, so that the limit also holds for a cluster
+// Use returns the process's Counter of key. RPCs in flight refer to their Counter, so that the limit also holds for a cluster
 // that is removed and added again.
-func (c *Counter) Release() {
-	c.users.Add(-1)
-	c.collect()
-}
-
-func (c *Counter) collect() {
-	counters.Lock()
-	defer counters.Unlock()
-	if c.users.Load() == 0 && c.InFlight() == 0 && counters.byKey[c.key] == c {
-		delete(counters.byKey, c.key)
-	}
-}
+func Use(key Key) *Counter { return counters.Get(key, func() *Counter { return new(Counter) }) }
 
 // Start counts an RPC as in flight unless limit RPCs are. It neither lets through more than
 // limit nor refuses an RPC while there are fewer, as adding first and checking afterwards
@@ -80,12 +53,7 @@ func (c *Counter) Start(limit uint32) bool {
 }
 
 // End ends an RPC for which Start returned true.
-func (c *Counter) End() {
-	c.ended.Add(1)
-	if c.users.Load() == 0 && c.InFlight() == 0 {
-		c.collect()
-	}
-}
+func (c *Counter) End() { c.ended.Add(1) }
 
 // InFlight returns how many RPCs are in flight.
 func (c *Counter) InFlight() int64 {

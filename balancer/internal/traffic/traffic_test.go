@@ -15,7 +15,6 @@ func TestLimitIsExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	const limit, callers, each = 3, 8, 20000
 	c := traffic.Use(key(t))
-	defer c.Release()
 	var now, most, through atomic.Int64
 	var all sync.WaitGroup
 	for range callers {
@@ -44,7 +43,6 @@ func TestLimitIsExactUnderConcurrency(t *testing.T) {
 
 func TestStartAndEndAllocateNothing(t *testing.T) {
 	c := traffic.Use(key(t))
-	defer c.Release()
 	xdstest.Equal(t, "allocations", 0, testing.AllocsPerRun(100, func() { c.Start(1); c.End() }))
 }
 
@@ -54,7 +52,6 @@ func TestNoRPCIsRefusedWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
 	const goroutines, each = 4, 5000
 	c := traffic.Use(traffic.Key{Cluster: t.Name()})
-	defer c.Release()
 	var running sync.WaitGroup
 	for range goroutines {
 		running.Go(func() {
