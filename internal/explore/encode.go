@@ -43,42 +43,28 @@ type encodedField struct {
 
 // hash returns the hash of what encode writes.
 func (e *Encoder) hash(encode func(*Encoder)) [2]uint64 {
-	e.b, e.seen = e.b[:0], make(map[uintptr]int)
-	for kind := range e.ranked {
-		e.ranked[kind] = e.ranked[kind][:0]
-	}
+	e.b, e.seen, e.ranked = e.b[:0], make(map[uintptr]int), make(map[string][]rankedNumber)
 	encode(e)
 	for kind, list := range e.ranked {
-		if most, ok := e.Distances[kind]; ok {
-			e.writeDistances(list, most)
-		} else {
-			e.writeRanks(list)
-		}
+		e.writeCounters(list, e.Distances[kind])
 	}
 	return [2]uint64{maphash.Bytes(seeds[0], e.b), maphash.Bytes(seeds[1], e.b)}
 }
 
-func (e *Encoder) writeRanks(list []rankedNumber) {
-	values := make([]uint64, 0, len(list)+1)
-	values = append(values, 0)
+// writeCounters writes the ranks of counters of one kind or, unless most is 0, their distances.
+func (e *Encoder) writeCounters(list []rankedNumber, most uint64) {
+	values := []uint64{0}
 	for _, n := range list {
 		values = append(values, n.value)
 	}
 	slices.Sort(values)
 	values = slices.Compact(values)
 	for _, n := range list {
-		rank, _ := slices.BinarySearch(values, n.value)
-		e.b[n.at] = byte(rank)
-	}
-}
-
-func (e *Encoder) writeDistances(list []rankedNumber, most uint64) {
-	largest := uint64(0)
-	for _, n := range list {
-		largest = max(largest, n.value)
-	}
-	for _, n := range list {
-		e.b[n.at] = byte(min(largest-n.value, most))
+		place, _ := slices.BinarySearch(values, n.value)
+		if most > 0 {
+			place = int(min(values[len(values)-1]-n.value, most))
+		}
+		e.b[n.at] = byte(place)
 	}
 }
 
@@ -105,9 +91,6 @@ func (e *Encoder) Text(s string) {
 
 // Counter writes the rank of a number, which is at least 0, among those of its kind.
 func (e *Encoder) Counter(kind string, n uint64) {
-	if e.ranked == nil {
-		e.ranked = make(map[string][]rankedNumber)
-	}
 	e.ranked[kind] = append(e.ranked[kind], rankedNumber{len(e.b), n})
 	e.b = append(e.b, 0)
 }
@@ -118,27 +101,29 @@ func (e *Encoder) Value(v any) { e.value(reflect.ValueOf(v), "") }
 // Reflect is Value for a field that is not exported.
 func (e *Encoder) Reflect(v reflect.Value) { e.value(v, "") }
 
-// value encodes a value, whose counters are of a kind if that is not empty.
+// value encodes a value, whose numbers, and texts that end with one, are counters of a kind if that is not empty.
 func (e *Encoder) value(v reflect.Value, kind string) {
-	if kind != "" && e.counter(v, kind) {
-		return
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface, reflect.Struct:
+		if text := e.Texts[v.Type()]; text != nil && (v.Kind() == reflect.Struct || !v.IsNil()) {
+			text(e, v)
+			return
+		}
 	}
 	switch v.Kind() {
 	case reflect.Bool:
 		e.Bool(v.Bool())
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		e.Number(uint64(v.Int()))
+		e.number(uint64(v.Int()), kind)
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		e.Number(v.Uint())
+		e.number(v.Uint(), kind)
 	case reflect.String:
-		e.Text(v.String())
-	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			e.Text(string(v.Bytes()))
-			return
+		if kind != "" {
+			e.Counter(kind, NumberIn(v.String()))
+		} else {
+			e.Text(v.String())
 		}
-		e.list(v, kind)
-	case reflect.Array:
+	case reflect.Slice, reflect.Array:
 		e.list(v, kind)
 	case reflect.Map:
 		e.mapping(v, kind)
@@ -149,14 +134,12 @@ func (e *Encoder) value(v reflect.Value, kind string) {
 			e.Byte(0)
 			return
 		}
-		if text := e.Texts[v.Type()]; text != nil {
-			text(e, v)
-			return
-		}
 		e.Text(v.Elem().Type().String())
 		e.value(v.Elem(), kind)
 	case reflect.Struct:
-		e.structure(v)
+		for _, f := range e.fieldsOf(v.Type()) {
+			e.value(v.Field(f.index), f.kind)
+		}
 	case reflect.Func, reflect.Chan, reflect.UnsafePointer:
 		e.Bool(!v.IsNil())
 	default:
@@ -164,19 +147,12 @@ func (e *Encoder) value(v reflect.Value, kind string) {
 	}
 }
 
-// counter encodes a number, or a text that ends with one.
-func (e *Encoder) counter(v reflect.Value, kind string) bool {
-	switch v.Kind() {
-	case reflect.Int, reflect.Int64:
-		e.Counter(kind, uint64(v.Int()))
-	case reflect.Uint, reflect.Uint32, reflect.Uint64:
-		e.Counter(kind, v.Uint())
-	case reflect.String:
-		e.Counter(kind, NumberIn(v.String()))
-	default:
-		return false
+func (e *Encoder) number(n uint64, kind string) {
+	if kind != "" {
+		e.Counter(kind, n)
+	} else {
+		e.Number(n)
 	}
-	return true
 }
 
 // NumberIn returns the number after the last "-" of a text, 0 if there is none.
@@ -186,19 +162,13 @@ func NumberIn(s string) uint64 {
 }
 
 func (e *Encoder) list(v reflect.Value, kind string) {
+	if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 {
+		e.Text(string(v.Bytes()))
+		return
+	}
 	e.Number(uint64(v.Len()))
 	for i := range v.Len() {
 		e.value(v.Index(i), kind)
-	}
-}
-
-func (e *Encoder) structure(v reflect.Value) {
-	if text := e.Texts[v.Type()]; text != nil {
-		text(e, v)
-		return
-	}
-	for _, f := range e.fieldsOf(v.Type()) {
-		e.value(v.Field(f.index), f.kind)
 	}
 }
 
@@ -224,10 +194,6 @@ func (e *Encoder) fieldsOf(t reflect.Type) []encodedField {
 func (e *Encoder) pointer(v reflect.Value) {
 	if v.IsNil() {
 		e.Byte(0)
-		return
-	}
-	if text := e.Texts[v.Type()]; text != nil {
-		text(e, v)
 		return
 	}
 	if n, ok := e.seen[v.Pointer()]; ok {

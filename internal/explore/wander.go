@@ -26,12 +26,18 @@ func Wander[E comparable](begin func() Trial[E], r *rand.Rand, paths, events int
 }
 
 func wander[E comparable](x Trial[E], r *rand.Rand, events int, weight func(E) float64) (path []E, fault string) {
-	defer x.End()
-	for range events {
-		e, ok := draw(x.Next(), r, weight)
-		if !ok {
-			break
+	return walk(x, func() (e E, ok bool) {
+		if events--; events < 0 {
+			return e, false
 		}
+		return draw(x.Next(), r, weight)
+	})
+}
+
+// walk follows the path of the events that next returns, until it returns none, and then until silence.
+func walk[E any](x Trial[E], next func() (E, bool)) (path []E, fault string) {
+	defer x.End()
+	for e, ok := next(); ok; e, ok = next() {
 		path = append(path, e)
 		if x.Do(e); x.Fault() != "" {
 			return path, x.Fault()
@@ -77,16 +83,10 @@ func shorten[E comparable](begin func() Trial[E], path []E, fault string) ([]E, 
 
 // retry follows a path without the events that are not possible any more.
 func retry[E comparable](x Trial[E], events []E) (path []E, fault string) {
-	defer x.End()
-	for _, e := range events {
-		if !slices.Contains(x.Next(), e) {
-			continue
+	return walk(x, func() (e E, ok bool) {
+		for ; len(events) > 0 && !ok; events = events[1:] {
+			e, ok = events[0], slices.Contains(x.Next(), events[0])
 		}
-		path = append(path, e)
-		if x.Do(e); x.Fault() != "" {
-			return path, x.Fault()
-		}
-	}
-	x.Settle()
-	return path, x.Fault()
+		return e, ok
+	})
 }
