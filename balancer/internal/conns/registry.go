@@ -55,8 +55,6 @@ type Registry struct {
 
 	config Config
 	round  uint64 // counts the updates
-	// count is the number of Records; met is the number of Records that the last update has an endpoint for.
-	count, met int
 }
 
 // Record is what is known of one address. It exists while an endpoint of the
@@ -153,17 +151,12 @@ func (r *Registry) recordLocked(address string) *Record {
 		rec.endpoint.Store(new(xdsresource.Endpoint))
 		rec.at.Store(&place{load: r.config.Loads.Elsewhere()})
 		r.records.Store(address, rec)
-		r.count++
 	}
 	return rec
 }
 
 // forgetLocked removes a Record, unless it has been removed.
-func (r *Registry) forgetLocked(rec *Record) {
-	if r.records.CompareAndDelete(rec.Address, rec) {
-		r.count--
-	}
-}
+func (r *Registry) forgetLocked(rec *Record) { r.records.CompareAndDelete(rec.Address, rec) }
 
 // Update replaces the configuration. It allocates for each locality, and for the endpoints that differ from those
 // before.
@@ -184,7 +177,6 @@ func (r *Registry) Update(c Config) {
 		}
 	}
 	r.round++
-	r.met = 0
 	for i := range c.Localities {
 		at := &place{locality: &c.Localities[i], load: loads[i]}
 		for j := range c.Localities[i].Endpoints {
@@ -199,14 +191,9 @@ func (r *Registry) Update(c Config) {
 			}
 		}
 	}
-	left := r.count - r.met
 	for rec := range r.all {
-		if left == 0 {
-			break
-		}
 		if rec.round != r.round {
 			r.unsetLocked(rec)
-			left--
 		}
 	}
 	r.Pool.unlock()
@@ -216,10 +203,7 @@ func (r *Registry) Update(c Config) {
 // setLocked sets what the configuration has for an address.
 func (r *Registry) setLocked(address string, e *xdsresource.Endpoint, at *place, health *Health) {
 	rec := r.recordLocked(address)
-	if rec.round != r.round {
-		rec.round = r.round
-		r.met++
-	}
+	rec.round = r.round
 	rec.at.Store(at)
 	before := rec.endpoint.Swap(e)
 	if rec.addresses.Load() == nil || before.Address != e.Address || !slices.Equal(before.Additional, e.Additional) {
