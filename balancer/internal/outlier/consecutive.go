@@ -42,36 +42,24 @@ func (e *endpoint) ended(info balancer.DoneInfo) {
 		return
 	}
 	code := status.Code(info.Err)
-	if !info.BytesReceived {
-		e.unanswered(config, code)
-		return
+	timedOut := code == codes.Unavailable || code == codes.DeadlineExceeded
+	if info.BytesReceived {
+		e.end(xdsresource.LocalOrigin)
 	}
-	e.end(xdsresource.LocalOrigin)
-	switch code {
-	case codes.Canceled:
-		// In all likelihood by the client.
-	case codes.Unavailable, codes.DeadlineExceeded:
+	switch {
+	case code == codes.Canceled, !timedOut && !info.BytesReceived:
+		// It was the client that ended it, for example because it could not encode the request.
+	case timedOut && !info.BytesReceived && config.SplitLocalOriginErrors:
+		e.extend(config, xdsresource.LocalOrigin)
+	case timedOut:
 		e.extend(config, xdsresource.FiveHundreds)
 		e.extend(config, xdsresource.Gateway)
-	case codes.Unknown, codes.Unimplemented, codes.Internal, codes.DataLoss:
+	case code == codes.Unknown, code == codes.Unimplemented, code == codes.Internal, code == codes.DataLoss:
 		e.extend(config, xdsresource.FiveHundreds)
 		e.end(xdsresource.Gateway)
 	default:
 		e.end(xdsresource.FiveHundreds)
 		e.end(xdsresource.Gateway)
-	}
-}
-
-// unanswered is for an RPC without a single byte from the server. With other codes than these
-// it was the client that ended it, for example because it could not encode the request.
-func (e *endpoint) unanswered(config *xdsresource.OutlierDetection, code codes.Code) {
-	switch {
-	case code != codes.Unavailable && code != codes.DeadlineExceeded:
-	case config.SplitLocalOriginErrors:
-		e.extend(config, xdsresource.LocalOrigin)
-	default:
-		e.extend(config, xdsresource.FiveHundreds)
-		e.extend(config, xdsresource.Gateway)
 	}
 }
 
