@@ -18,16 +18,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Config reads the configuration of a policy, which package xdsresource has checked by the same function: a Cluster with one that it does
-// not take is rejected.
-func Config[C any](parse func(text string) (C, error), text string) C {
-	c, err := parse(text)
-	if err != nil {
-		c, _ = parse("")
-	}
-	return c
-}
-
 // Set has the usable endpoints of a policy.
 type Set struct {
 	env     *tree.Env

@@ -62,7 +62,7 @@ func New(env *tree.Env, changed func()) *Policy {
 
 // Update sets the endpoints, of which one at least is usable, and the configuration.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
-	p.config = perendpoint.Config(xdsresource.ParseSlowStart, config)
+	p.config, _ = xdsresource.ParseSlowStart(config) // A Cluster with one that has errors is rejected.
 	p.set.Update(endpoints)
 	members := p.set.Members()
 	p.ready, p.failed = newGroup(connectivity.Ready, len(members)), newGroup(connectivity.TransientFailure, len(members))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
@@ -72,17 +73,5 @@ func (r ring) candidate(place, i int) int { return r[(place+i)%len(r)].endpoint 
 
 // placeOf returns the index of the entry for a hash.
 func (r ring) placeOf(hash uint64) int {
-	low, high := 0, len(r)
-	for low < high {
-		middle := int(uint(low+high) / 2)
-		if r[middle].hash < hash {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	if low == len(r) {
-		return 0
-	}
-	return low
+	return sort.Search(len(r), func(i int) bool { return r[i].hash >= hash }) % len(r)
 }

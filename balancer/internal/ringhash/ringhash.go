@@ -32,7 +32,7 @@ type Policy struct {
 // configuration is as xdsresource.ParseRingHash reads it.
 func New(env *tree.Env, changed func()) *Policy {
 	return newPolicy(env, changed, func(config string, e []xdsresource.Endpoint) (places, string) {
-		c := perendpoint.Config(xdsresource.ParseRingHash, config)
+		c, _ := xdsresource.ParseRingHash(config) // A Cluster with one that has errors is rejected.
 		return newRing(e, c), c.RequestHashHeader
 	})
 }
@@ -40,7 +40,8 @@ func New(env *tree.Env, changed func()) *Policy {
 // NewMaglev is New with a table. The configuration is as xdsresource.ParseMaglev reads it.
 func NewMaglev(env *tree.Env, changed func()) *Policy {
 	return newPolicy(env, changed, func(config string, e []xdsresource.Endpoint) (places, string) {
-		return lookup{newTable(e, perendpoint.Config(xdsresource.ParseMaglev, config).TableSize), len(e)}, ""
+		c, _ := xdsresource.ParseMaglev(config) // A Cluster with one that has errors is rejected.
+		return lookup{newTable(e, c.TableSize), len(e)}, ""
 	})
 }
 
