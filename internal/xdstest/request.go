@@ -8,6 +8,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
@@ -36,34 +37,39 @@ type Request struct {
 	message proto.Message
 }
 
-func newRequest(stream uint64, m *discoverypb.DiscoveryRequest) Request {
-	return Request{
-		Stream: stream, TypeURL: m.GetTypeUrl(), Names: m.GetResourceNames(), Locators: locators(m.GetResourceLocators()),
-		Nonce: m.GetResponseNonce(), Node: m.GetNode(), Err: errorOf(m.GetErrorDetail()), message: m,
-	}
+// request is what the messages of both protocols have in common.
+type request interface {
+	proto.Message
+	GetTypeUrl() string
+	GetResponseNonce() string
+	GetNode() *corepb.Node
+	GetErrorDetail() *statuspb.Status
 }
 
-func newDeltaRequest(stream uint64, m *discoverypb.DeltaDiscoveryRequest) Request {
-	return Request{
-		Stream: stream, Delta: true, TypeURL: m.GetTypeUrl(),
-		Names: m.GetResourceNamesSubscribe(), Locators: locators(m.GetResourceLocatorsSubscribe()),
-		Nonce: m.GetResponseNonce(), Node: m.GetNode(), Err: errorOf(m.GetErrorDetail()), message: m,
+// read reads a message that was received into one with the same fields. The server may have wrapped it in a message of its own.
+func (r *Request) read(received protoreflect.Message, m request) {
+	bytes, err := proto.Marshal(received.Interface())
+	if err == nil {
+		err = proto.Unmarshal(bytes, m)
 	}
-}
-
-func locators(list []*discoverypb.ResourceLocator) (locators []testutils.Locator) {
-	for _, m := range list {
-		constraints, _ := dynparam.FromProto(m.GetDynamicParameterConstraints())
-		locators = append(locators, testutils.Locator{Name: m.GetName(), Constraints: constraints})
+	if err != nil {
+		panic(err) // it was received
 	}
-	return locators
-}
-
-func errorOf(detail *statuspb.Status) *status.Status {
-	if detail == nil {
-		return nil
+	r.message, r.TypeURL, r.Nonce, r.Node = m, m.GetTypeUrl(), m.GetResponseNonce(), m.GetNode()
+	if detail := m.GetErrorDetail(); detail != nil {
+		r.Err = status.FromProto(detail)
 	}
-	return status.FromProto(detail)
+	var locators []*discoverypb.ResourceLocator
+	switch m := m.(type) {
+	case *discoverypb.DiscoveryRequest:
+		r.Names, locators = m.GetResourceNames(), m.GetResourceLocators()
+	case *discoverypb.DeltaDiscoveryRequest:
+		r.Delta, r.Names, locators = true, m.GetResourceNamesSubscribe(), m.GetResourceLocatorsSubscribe()
+	}
+	for _, l := range locators {
+		constraints, _ := dynparam.FromProto(l.GetDynamicParameterConstraints())
+		r.Locators = append(r.Locators, testutils.Locator{Name: l.GetName(), Constraints: constraints})
+	}
 }
 
 // String is for failed tests.

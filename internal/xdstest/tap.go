@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	envoypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,10 +29,9 @@ const (
 // safe for concurrent use.
 type Tap struct {
 	state State
-	// limit bounds requests. dropped counts the oldest, which are gone, and next is the position at which Wait continues, counted
-	// from the first.
-	limit, dropped, next int
-	requests             []Request
+	// limit bounds requests, and next is the one at which Wait continues.
+	limit, next int
+	requests    []Request
 	// attempts counts all streams; streams are the present ones.
 	attempts uint64
 	streams  map[uint64]*stream
@@ -104,38 +102,16 @@ func (s *stream) RecvMsg(m any) error {
 	if err := s.pass(&s.tap.readsHeld); err != nil { // requests may be held since RecvMsg waited
 		return err
 	}
-	if message, ok := m.(proto.Message); ok { // the server may wrap what it receives into in a message of its own
-		m = message.ProtoReflect().Interface()
-	}
-	var recorded Request
-	switch req := m.(type) {
-	case *discoverypb.DiscoveryRequest:
-		recorded = newRequest(s.id, proto.CloneOf(req))
-	case *discoverypb.DeltaDiscoveryRequest:
-		recorded = newDeltaRequest(s.id, proto.CloneOf(req))
-	case *envoypb.DiscoveryRequest:
-		recorded = newRequest(s.id, twin(req, new(discoverypb.DiscoveryRequest)))
-	case *envoypb.DeltaDiscoveryRequest:
-		recorded = newDeltaRequest(s.id, twin(req, new(discoverypb.DeltaDiscoveryRequest)))
-	default:
-		return nil
+	recorded, message := Request{Stream: s.id}, m.(proto.Message).ProtoReflect()
+	if message.Descriptor().Name() == "DeltaDiscoveryRequest" {
+		recorded.read(message, new(discoverypb.DeltaDiscoveryRequest))
+	} else {
+		recorded.read(message, new(discoverypb.DiscoveryRequest))
 	}
 	if hook := s.tap.add(recorded); hook != nil {
 		return hook(recorded)
 	}
 	return nil
-}
-
-// twin is a message of the same bytes.
-func twin[Message proto.Message](of proto.Message, into Message) Message {
-	bytes, err := proto.Marshal(of)
-	if err == nil {
-		err = proto.Unmarshal(bytes, into)
-	}
-	if err != nil {
-		panic(err) // it was received
-	}
-	return into
 }
 
 // SendMsg is called by the server to send a response.
@@ -207,9 +183,7 @@ func (t *Tap) add(req Request) (hook func(Request) error) {
 	t.state.Change(func() {
 		if len(t.requests) >= t.limit {
 			drop := len(t.requests) - t.limit/2
-			t.requests = slices.Delete(t.requests, 0, drop)
-			t.dropped += drop
-			t.next = max(t.next, t.dropped)
+			t.requests, t.next = slices.Delete(t.requests, 0, drop), max(0, t.next-drop)
 		}
 		t.requests, hook = append(t.requests, req), t.onRequest
 	})
@@ -227,18 +201,17 @@ func (t *Tap) Requests() (all []Request) {
 }
 
 // Skip makes the next Wait ignore all requests so far.
-func (t *Tap) Skip() { t.state.Look(func() { t.next = t.dropped + len(t.requests) }) }
+func (t *Tap) Skip() { t.state.Look(func() { t.next = len(t.requests) }) }
 
 // Wait returns the next request that matches. It looks at each request once: it continues after the one
 // that the last successful Wait returned. The error lists the last requests.
 func (t *Tap) Wait(ctx context.Context, match Match) (found Request, err error) {
 	err = t.state.Wait(ctx, func() bool {
-		from := t.next - t.dropped
-		i := slices.IndexFunc(t.requests[from:], match)
+		i := slices.IndexFunc(t.requests[t.next:], match)
 		if i < 0 {
 			return false
 		}
-		found, t.next = t.requests[from+i], t.next+i+1
+		found, t.next = t.requests[t.next+i], t.next+i+1
 		return true
 	})
 	if err != nil {
