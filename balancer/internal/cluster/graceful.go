@@ -34,8 +34,8 @@ type Graceful struct {
 	cluster *xdsresource.Cluster
 	serving *child // nil before the first Update
 	next    *child // nil unless a child gets ready to serve
-	// deadline runs while a child serves whose connections are made in another way. Otherwise it is nil.
-	deadline *tree.Timer
+	// deadline is pending while a child serves whose connections are made in another way.
+	deadline tree.Timer
 }
 
 // need is what a cluster needs a policy of its own for: one that is not a Policy, or other connections, or another policy over these.
@@ -171,9 +171,8 @@ func (g *Graceful) settle() {
 	switch {
 	case g.next == nil || g.next.need.key == g.serving.need.key:
 		g.deadline.Stop()
-		g.deadline = nil
-	case g.deadline == nil:
-		g.deadline = g.env.Loop.After(g.env.Pool.Linger(), func() {
+	case !g.deadline.Pending():
+		g.env.Loop.After(&g.deadline, g.env.Pool.Linger(), func() {
 			g.finish()
 			g.settle()
 			g.changed()

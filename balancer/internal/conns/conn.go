@@ -66,10 +66,10 @@ type Conn struct {
 
 	// quiet is set if what is behind it was open already and Connect was not called yet.
 	quiet bool
-	user  *User        // the policy that decides when it is released; nil: reviewLocked does, as it is for sessions
-	kept  *later.Timer // runs until the next review, if it is for sessions
-	proxy string       // of the endpoint when the connection was opened
-	since time.Time    // of state, or of the failure that attempts to connect again have not ended; zero before the first report
+	user  *User       // the policy that decides when it is released; nil: reviewLocked does, as it is for sessions
+	kept  later.Timer // pending until the next review, if it is for sessions
+	proxy string      // of the endpoint when the connection was opened
+	since time.Time   // of state, or of the failure that attempts to connect again have not ended; zero before the first report
 	// broken says that it has failed, and not been READY since.
 	broken bool
 	// healthListener is called with the health while the connection is READY.

@@ -1,7 +1,6 @@
 package conns
 
 import (
-	"github.com/dynxds/dynxds/balancer/internal/later"
 	"github.com/dynxds/dynxds/internal/bounds"
 )
 
@@ -23,7 +22,7 @@ func (p *Pool) mayStartLocked(c *Conn) bool {
 	switch {
 	case l.queued:
 		return false
-	case l.start != nil:
+	case l.start.Pending():
 		return true
 	case s.underWay < bounds.Connecting:
 		p.startLocked(l)
@@ -41,16 +40,19 @@ func (p *Pool) mayStartLocked(c *Conn) bool {
 
 func (p *Pool) startLocked(l *link) {
 	p.starts.underWay++
-	l.start = later.After(bounds.ConnectingSlice, p.locked, func() { p.settledLocked(l) })
+	l.start.Start(bounds.ConnectingSlice, p.locked, p.nextLocked)
 }
 
-// settledLocked notes that a connection is made, has failed, or is no longer waited for, and has those begin whose turn it is.
+// settledLocked notes that a connection is made, or has failed.
 func (p *Pool) settledLocked(l *link) {
-	if l.start == nil {
-		return
+	if l.start.Pending() {
+		l.start.Stop()
+		p.nextLocked()
 	}
-	l.start.Stop()
-	l.start = nil
+}
+
+// nextLocked has those connections begin whose turn it is after a connection that is settled, or no longer waited for.
+func (p *Pool) nextLocked() {
 	s := &p.starts
 	s.underWay--
 	for s.underWay < bounds.Connecting && len(s.turns) > 0 {

@@ -107,13 +107,13 @@ type link struct {
 	opts    balancer.NewSubConnOptions
 	state   balancer.SubConnState // what gRPC last reported
 
-	// queued says that it waits for its turn to connect. start runs while it counts as being made, and is otherwise nil.
+	// queued says that it waits for its turn to connect. start is pending while it counts as being made.
 	queued bool
-	start  *later.Timer
+	start  later.Timer
 	unhold func() // gives up the credentials, unless they are the channel's
 
-	user  *Conn        // nil: it is not in use
-	leave *later.Timer // runs while it lingers, and is otherwise nil
+	user  *Conn       // nil: it is not in use
+	leave later.Timer // pending while it lingers
 }
 
 // locked runs fn with mu held.
@@ -246,7 +246,6 @@ func (c *Conn) useLocked(l *link) {
 // removeLocked ends the lingering of l.
 func (p *Pool) removeLocked(l *link) {
 	l.leave.Stop()
-	l.leave = nil
 	p.lingers--
 	rest := slices.DeleteFunc(p.lingering[l.key], func(other *link) bool { return other == l })
 	if len(rest) == 0 {
@@ -284,7 +283,7 @@ func (c *Conn) releaseLocked() {
 	}
 	p.lingers++
 	p.lingering[l.key] = append(p.lingering[l.key], l)
-	l.leave = later.After(p.linger, p.locked, l.leaveLocked)
+	l.leave.Start(p.linger, p.locked, l.leaveLocked)
 }
 
 // leaveLocked ends the lingering of l, which retires.
@@ -312,7 +311,7 @@ func (l *link) changed(s balancer.SubConnState) {
 	defer p.unlock()
 	l.state = s
 	switch c := l.user; {
-	case c == nil && l.leave != nil && !l.alive():
+	case c == nil && l.leave.Pending() && !l.alive():
 		l.leaveLocked()
 	case c == nil:
 	case s.ConnectivityState == connectivity.Shutdown:

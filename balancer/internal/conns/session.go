@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/balancer/internal/later"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -151,9 +150,8 @@ func (rec *Record) reviewLocked() {
 		if c.user != nil {
 			continue
 		}
-		c.kept.Stop()
 		if left := c.leftLocked(); left > 0 {
-			c.kept = later.After(left, c.link.pool.locked, rec.reviewLocked)
+			c.kept.Start(left, c.link.pool.locked, rec.reviewLocked)
 		} else {
 			c.releaseLocked()
 		}

@@ -3,30 +3,32 @@ package later
 
 import "time"
 
-// Timer runs a function later. A nil Timer is not pending.
-type Timer struct {
-	timer *time.Timer
-	// stopped is for a timer that fired before Stop but whose function has not run yet.
-	stopped bool
-}
+// Timer runs a function later. The zero Timer is not pending.
+type Timer struct{ timer *time.Timer }
 
-// After has run run fn once d has passed, unless the Timer is stopped. run, After and Stop exclude each other.
-func After(d time.Duration, run func(func()), fn func()) *Timer {
-	t := new(Timer)
-	t.timer = time.AfterFunc(d, func() {
+// Start has run run fn once d has passed, unless the Timer is stopped or started again before. Until then the Timer is pending. run and the
+// methods exclude each other.
+func (t *Timer) Start(d time.Duration, run func(func()), fn func()) {
+	t.Stop()
+	var timer *time.Timer
+	timer = time.AfterFunc(d, func() {
 		run(func() {
-			if !t.stopped {
+			if t.timer == timer { // Otherwise it fired before Stop.
+				t.timer = nil
 				fn()
 			}
 		})
 	})
-	return t
+	t.timer = timer
 }
 
-// Stop cancels the function. It may be called on a nil Timer.
+// Stop cancels the function.
 func (t *Timer) Stop() {
-	if t != nil {
-		t.stopped = true
+	if t.timer != nil {
 		t.timer.Stop()
+		t.timer = nil
 	}
 }
+
+// Pending reports whether the function is to run.
+func (t *Timer) Pending() bool { return t.timer != nil }

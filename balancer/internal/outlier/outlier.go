@@ -29,8 +29,8 @@ type Detector struct {
 	// used is the number of endpoints in use, ejected how many of these are ejected.
 	used, ejected int
 
-	// timer runs since started. It is nil, and started is zero, while config is nil.
-	timer   *tree.Timer
+	// timer is pending since started, which is zero while config is nil.
+	timer   tree.Timer
 	started time.Time
 }
 
@@ -92,8 +92,7 @@ func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xds
 	} else {
 		wait = max(0, wait-time.Since(d.started))
 	}
-	d.timer.Stop()
-	d.timer = d.env.Loop.After(wait, d.sweep)
+	d.env.Loop.After(&d.timer, wait, d.sweep)
 }
 
 // setEndpoints takes in the endpoints, but for those that get no RPCs.
@@ -143,7 +142,7 @@ func (d *Detector) find(e *xdsresource.Endpoint) *endpoint {
 // not pay for it.
 func (d *Detector) stop() {
 	d.timer.Stop()
-	d.timer, d.started = nil, time.Time{}
+	d.started = time.Time{}
 	d.endpoints, d.byKey, d.used, d.ejected = nil, nil, 0, 0
 }
 
@@ -188,7 +187,7 @@ func (d *Detector) sweep() {
 			d.env.Endpoints.Eject(e.Health, false)
 		}
 	}
-	d.timer = d.env.Loop.After(config.Interval, d.sweep)
+	d.env.Loop.After(&d.timer, config.Interval, d.sweep)
 }
 
 func (d *Detector) ejectionTime(e *endpoint) time.Duration {

@@ -18,11 +18,11 @@ type child[C any] struct {
 	since time.Time
 	// settled is what the child was before it was CONNECTING.
 	settled settled
-	// failover runs while the child has time to connect, since started; otherwise it is nil.
-	failover *tree.Timer
+	// failover is pending while the child has time to connect, since started.
+	failover tree.Timer
 	started  time.Time
-	// retention runs while the child is deactivated, since deactivated; otherwise it is nil.
-	retention   *tree.Timer
+	// retention is pending while the child is deactivated, since deactivated.
+	retention   tree.Timer
 	deactivated time.Time
 }
 
@@ -61,42 +61,34 @@ func (p *Policy[C]) observe(c *child[C]) {
 	switch {
 	case c.usable():
 		c.settled = working
-		c.stopFailover()
+		c.failover.Stop()
 	case !c.connecting():
 		c.settled = failed
-		c.stopFailover()
+		c.failover.Stop()
 	case before != connectivity.Connecting && c.settled == working:
 		p.startFailover(c)
 	}
 }
 
-// startFailover gives a child time to connect. Its timer does not run.
+// startFailover gives a child time to connect.
 func (p *Policy[C]) startFailover(c *child[C]) {
 	c.started = time.Now()
-	c.failover = p.env.Loop.After(FailoverTimeout, func() {
-		c.failover = nil
-		p.reconsider(c)
-	})
-}
-
-func (c *child[C]) stopFailover() {
-	c.failover.Stop()
-	c.failover = nil
+	p.env.Loop.After(&c.failover, FailoverTimeout, func() { p.reconsider(c) })
 }
 
 // deactivateFrom has the children of the entries from the first on destroyed after RetentionTime, unless they are needed again.
 func (p *Policy[C]) deactivateFrom(first int) {
 	for _, c := range p.order[first:] {
-		if c != nil && c.retention == nil {
+		if c != nil && !c.retention.Pending() {
 			c.deactivated = time.Now()
-			c.retention = p.env.Loop.After(RetentionTime, func() { p.destroy(c) })
+			p.env.Loop.After(&c.retention, RetentionTime, func() { p.destroy(c) })
 		}
 	}
 }
 
 // destroy closes a child. If it is the current one, choose or Close follows.
 func (p *Policy[C]) destroy(c *child[C]) {
-	c.stopFailover()
+	c.failover.Stop()
 	c.retention.Stop()
 	if i, ok := p.index[c.name]; ok {
 		p.order[i] = nil

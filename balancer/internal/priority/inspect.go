@@ -23,12 +23,12 @@ func (p *Policy[C]) Inspect(i int) (inspect.Use, tree.Configured[C]) {
 	case connectivity.Connecting:
 		u.Status = inspect.StatusConnecting
 		if c.settled != failed {
-			u.FailoverEnd, u.TimedOut = c.started.Add(FailoverTimeout), c.failover == nil
+			u.FailoverEnd, u.TimedOut = c.started.Add(FailoverTimeout), !c.failover.Pending()
 		}
 	default:
 		u.Status = inspect.StatusFailed
 	}
-	if c.retention != nil {
+	if c.retention.Pending() {
 		u.Deactivated, u.RetentionEnd = c.deactivated, c.deactivated.Add(RetentionTime)
 	}
 	return u, c.policy

@@ -98,7 +98,7 @@ func (p *Policy[C]) State() balancer.State { return p.current.policy.State() }
 // ExitIdle implements tree.Policy. Deactivated children stay as they are.
 func (p *Policy[C]) ExitIdle() {
 	for _, c := range p.order {
-		if c != nil && c.retention == nil {
+		if c != nil && !c.retention.Pending() {
 			c.policy.ExitIdle()
 		}
 	}
@@ -135,13 +135,12 @@ func (p *Policy[C]) choose() {
 			c = p.create(i)
 		}
 		c.retention.Stop()
-		c.retention = nil
 		if c.usable() {
 			p.current = c
 			p.deactivateFrom(i + 1)
 			return
 		}
-		if c.failover != nil {
+		if c.failover.Pending() {
 			p.current = c
 			return
 		}

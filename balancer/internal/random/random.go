@@ -33,8 +33,8 @@ type Policy struct {
 	state         balancer.State
 	// pending says that a refresh is posted.
 	pending bool
-	// timer runs while an endpoint is starting.
-	timer *tree.Timer
+	// timer is pending while an endpoint is starting.
+	timer tree.Timer
 }
 
 // endpoint is one endpoint. Pickers read its atomics.
@@ -161,7 +161,6 @@ const (
 // picker reads them: a step costs those above nothing.
 func (p *Policy) weigh() {
 	p.timer.Stop()
-	p.timer = nil
 	if p.config.Window == 0 {
 		p.ready.weights.Store(nil)
 		return
@@ -180,5 +179,5 @@ func (p *Policy) weigh() {
 		return
 	}
 	p.ready.weights.Store(draw.New(weights))
-	p.timer = p.env.Loop.After(max(p.config.Window/steps, minStep), p.weigh)
+	p.env.Loop.After(&p.timer, max(p.config.Window/steps, minStep), p.weigh)
 }

@@ -107,9 +107,9 @@ func (l *Loop) take() []func() {
 	return batch
 }
 
-// Timer is stopped on the loop.
+// Timer is started and stopped on the loop.
 type Timer = later.Timer
 
-// After runs fn on the loop once d has passed, unless the Timer is stopped. It is called on the
+// After runs fn on the loop once d has passed, unless the Timer is stopped or started again. It is called on the
 // loop.
-func (l *Loop) After(d time.Duration, fn func()) *Timer { return later.After(d, l.Post, fn) }
+func (l *Loop) After(t *Timer, d time.Duration, fn func()) { t.Start(d, l.Post, fn) }

@@ -136,8 +136,9 @@ func TestTimer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := tree.NewLoop(func() {})
 				fired := false
+				var timer tree.Timer
 				l.Do(func() {
-					timer := l.After(10*time.Second, func() { fired = true })
+					l.After(&timer, 10*time.Second, func() { fired = true })
 					if tc.stop == 0 {
 						return
 					}
@@ -150,16 +151,11 @@ func TestTimer(t *testing.T) {
 				time.Sleep(time.Minute)
 				l.Do(func() {
 					xdstest.Equal(t, "fired", tc.fires, fired)
+					xdstest.Equal(t, "pending", false, timer.Pending())
 				})
 			})
 		})
 	}
-}
-
-func TestStopOfATimerThatIsNotPending(t *testing.T) {
-	t.Parallel()
-	var none *tree.Timer
-	none.Stop()
 }
 
 func TestAskWaitsNoLongerThanItsContext(t *testing.T) {
