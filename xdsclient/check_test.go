@@ -60,14 +60,6 @@ func followPaths(t *testing.T, way *checkWay) {
 		way.scope, r.States, r.Paths, r.Depth, r.Messages, !r.Cut, r.Time.Seconds())
 }
 
-// Field implements explore.Scope.
-func (s *checkScope) Field(name string) any {
-	return map[string]any{
-		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "extra": &s.extra, "timers": &s.timers, "moves": &s.moves, "lapses": &s.lapses, "flight": &s.flight,
-		"held": &s.held, "start": &s.start, "scoped": &s.scoped,
-	}[name]
-}
-
 // checkAction is an event: what happens, and of which of several.
 type checkAction struct {
 	verb checkVerb

@@ -42,15 +42,11 @@ func TestShortestPathIsDescribed(t *testing.T) {
 	}
 }
 
-// bounded is a Scope.
+// bounded is a scope.
 type bounded struct {
 	user  int
 	start string
 	full  bool
-}
-
-func (b *bounded) Field(name string) any {
-	return map[string]any{"user": &b.user, "start": &b.start, "full": &b.full}[name]
 }
 
 func TestOverride(t *testing.T) {

@@ -3,6 +3,7 @@ package explore
 import (
 	"flag"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -10,7 +11,7 @@ import (
 
 var (
 	onlyFlag  = flag.String("check.way", "", "the ways that TestCheck goes, as a regular expression")
-	scopeFlag = flag.String("check.scope", "", `the scope of TestCheck in place of its own, such as "user=3 world=2"; the words are those of Field in check_test.go`)
+	scopeFlag = flag.String("check.scope", "", `the scope of TestCheck in place of its own, such as "user=3 world=2"; the words are the fields of checkScope in check_test.go`)
 	timeFlag  = flag.Duration("check.time", 0, "how long TestCheck follows one way at most; 0: until the scope is exhausted")
 )
 
@@ -20,32 +21,28 @@ func Selected(way string) bool { return regexp.MustCompile(*onlyFlag).MatchStrin
 // TimeLimit is the limit of the flags for Run.
 func TimeLimit() time.Duration { return *timeFlag }
 
-// Scope is what bounds the events of paths. Field returns a pointer to the number or text with a name.
-type Scope interface{ Field(name string) any }
-
-// ScopesOf returns the scopes to follow: all, or the first one with the changes of the flags.
-func ScopesOf[S any, P interface {
-	*S
-	Scope
-}](all []S) []S {
+// ScopesOf returns the scopes to follow, which bound the events of paths: all, or the first one with the changes of the flags.
+func ScopesOf[S any](all []S) []S {
 	if *scopeFlag == "" {
 		return all
 	}
-	Override(P(&all[0]), *scopeFlag)
+	Override(&all[0], *scopeFlag)
 	return all[:1]
 }
 
-// Override sets fields of a scope by a text such as "user=3 start=01".
-func Override(s Scope, text string) {
+// Override sets fields of a scope, numbers and texts, by a text such as "user=3 start=01".
+func Override[S any](scope *S, text string) {
 	for word := range strings.FieldsSeq(text) {
 		name, value, _ := strings.Cut(word, "=")
-		switch field := s.Field(name).(type) {
-		case *string:
-			*field = value
-		case *int, *bool:
-			fmt.Sscan(value, field)
-		default:
+		field := reflect.ValueOf(scope).Elem().FieldByName(name)
+		if !field.IsValid() {
 			panic("a scope has no " + name)
+		}
+		switch to := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Interface().(type) { // It is not exported.
+		case *string:
+			*to = value
+		default:
+			fmt.Sscan(value, to)
 		}
 	}
 }

@@ -48,14 +48,6 @@ type checkScope struct {
 	start string
 }
 
-// Field implements explore.Scope.
-func (s *checkScope) Field(name string) any {
-	return map[string]any{
-		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "nacks": &s.nacks, "late": &s.late, "moves": &s.moves,
-		"flight": &s.flight, "start": &s.start,
-	}[name]
-}
-
 // checkScopes are followed one after the other.
 func checkScopes(way *checkWay) []checkScope {
 	small := []checkScope{{user: 1, world: 1, flight: 2, start: "01"}, {world: 1, breaks: 1, flight: 2, start: "01"}}

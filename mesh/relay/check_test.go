@@ -60,11 +60,6 @@ type checkScope struct {
 	answered bool
 }
 
-// Field implements explore.Scope.
-func (s *checkScope) Field(name string) any {
-	return map[string]any{"all": &s.all, "user": &s.user, "world": &s.world, "lost": &s.lost, "silent": &s.silent, "answered": &s.answered}[name]
-}
-
 func checkScopes() []checkScope {
 	if raceDetector {
 		return []checkScope{{all: 1, user: 1, world: 1, lost: 1, silent: 1, answered: true}}
