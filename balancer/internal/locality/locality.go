@@ -49,7 +49,7 @@ type member struct {
 	id     xdsresource.LocalityID
 	weight uint32
 	leaf   endpointPolicy
-	// index is that of the locality in Policy.members, and state that of its state in tree.Order.
+	// index is that of the locality in Policy.members, and state that of its state in tree.Order, -1 for none.
 	index, state int
 }
 
@@ -80,12 +80,10 @@ func (p *Policy) Update(c Config) {
 		m.leaf.Update(l.Endpoints, c.LeafConfig)
 		p.members = append(p.members, m)
 	}
+	clear(p.byState[:])
 	for _, m := range p.members {
-		p.wakeIdle(m)
-		m.observe()
-	}
-	for i := range tree.Order {
-		p.byState[i] = sharesOf(p.members, func(m *member) *shares { return m.share(i) })
+		m.state = -1
+		p.observe(m)
 	}
 	for _, m := range before {
 		m.leaf.Close()
@@ -101,9 +99,19 @@ func (p *Policy) newMember(id xdsresource.LocalityID) *member {
 	return m
 }
 
-// observe reads the state of the locality.
-func (m *member) observe() {
+// observe takes in the state of one locality, which it connects if it is idle and there are several: while another one is READY, no
+// pick would. The cost is the logarithm of their number.
+func (p *Policy) observe(m *member) {
+	if len(p.members) > 1 && m.leaf.State().ConnectivityState == connectivity.Idle {
+		m.leaf.ExitIdle()
+	}
+	before := m.state
 	m.state = slices.Index(tree.Order[:], m.leaf.State().ConnectivityState)
+	for _, i := range [...]int{before, m.state} {
+		if i >= 0 {
+			p.byState[i] = p.byState[i].with(len(p.members), m.index, m.share(i))
+		}
+	}
 }
 
 // share returns the locality's leaf of the shares of a state, or nil if it has another state.
@@ -127,28 +135,12 @@ func (p *Policy) Close() {
 	p.members = nil
 }
 
-// leafChanged takes in the state of one locality. The cost is the logarithm of their number.
 func (p *Policy) leafChanged(m *member) {
 	if m.index >= len(p.members) || p.members[m.index] != m {
 		return // It is not in use yet, or no longer.
 	}
-	before := m.state
-	p.wakeIdle(m)
-	m.observe()
-	for _, i := range [...]int{before, m.state} {
-		if i >= 0 {
-			p.byState[i] = p.byState[i].with(len(p.members), m.index, m.share(i))
-		}
-	}
+	p.observe(m)
 	p.changed()
-}
-
-// wakeIdle connects an idle locality if there are several: while another one is READY, no pick
-// would.
-func (p *Policy) wakeIdle(m *member) {
-	if len(p.members) > 1 && m.leaf.State().ConnectivityState == connectivity.Idle {
-		m.leaf.ExitIdle()
-	}
 }
 
 // State is the first of tree.Order that a locality has, with a picker over the localities in it.

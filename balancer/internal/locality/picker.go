@@ -53,18 +53,6 @@ func join(left, right *shares) *shares {
 	return s
 }
 
-// sharesOf returns the shares of localities, given a function that returns the leaf of one or nil.
-func sharesOf(members []*member, leafOf func(*member) *shares) *shares {
-	switch n := len(members); n {
-	case 0:
-		return nil
-	case 1:
-		return leafOf(members[0])
-	default:
-		return join(sharesOf(members[:n/2], leafOf), sharesOf(members[n/2:], leafOf))
-	}
-}
-
 // best returns the picker without the tree if there is only one locality to pick.
 func (s *shares) best() balancer.Picker {
 	if s.count > 1 {
