@@ -26,49 +26,37 @@ type picker struct {
 // Pick picks the first endpoint, from the hash on, that is READY or may become READY (gRFC A61,
 // "Ring Hash"). It takes no lock, and allocates nothing unless it has to hash a header.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if p.header != "" {
-		hash, ok := p.hashHeader(info)
-		if !ok {
-			return p.pickRandom(info)
-		}
-		return p.pick(info, hash)
+	if p.header == "" {
+		return p.pick(info, decision.FromContext(info.Ctx).Hash(), false)
 	}
-	return p.pick(info, decision.FromContext(info.Ctx).Hash())
+	md, _ := metadata.FromOutgoingContext(info.Ctx)
+	if value := strings.Join(md.Get(p.header), ","); value != "" {
+		return p.pick(info, xxhash.Sum64String(value), false)
+	}
+	return p.pick(info, rand.Uint64(), true)
 }
 
-func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult, error) {
+// pick picks by a hash. A random one is that of an RPC without the header, or with empty values only: it prefers READY endpoints and
+// requests at most one connection (gRFC A76).
+func (p *picker) pick(info balancer.PickInfo, hash uint64, random bool) (balancer.PickResult, error) {
 	first := p.places.placeOf(hash)
-	for i := range p.places.tries() {
-		e := p.places.candidate(first, i)
-		switch s := p.members[e].State(); s.ConnectivityState {
-		case connectivity.Ready:
-			return s.Picker.Pick(info)
-		case connectivity.Idle:
-			p.ask(e)
-			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
-		case connectivity.Connecting:
-			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
-		}
-	}
-	return p.members[p.places.candidate(first, 0)].State().Picker.Pick(info)
-}
-
-// pickRandom is for RPCs without the header. It prefers READY endpoints and requests at most
-// one connection (gRFC A76).
-func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error) {
-	first := p.places.placeOf(rand.Uint64())
-	asked := p.policy.set.Connecting()
+	waits := random && p.policy.set.Connecting()
 	for i := range p.places.tries() {
 		e := p.places.candidate(first, i)
 		switch s := p.members[e].State(); {
 		case s.ConnectivityState == connectivity.Ready:
 			return s.Picker.Pick(info)
-		case s.ConnectivityState == connectivity.Idle && !asked:
+		case s.ConnectivityState == connectivity.Idle && !waits:
 			p.ask(e)
-			asked = true
+			waits = true
+		case s.ConnectivityState == connectivity.Connecting:
+			waits = true
+		}
+		if waits && !random {
+			break
 		}
 	}
-	if asked {
+	if waits {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	return p.members[p.places.candidate(first, 0)].State().Picker.Pick(info)
@@ -79,13 +67,6 @@ func (p *picker) ask(endpoint int) {
 	if !m.Requested.Load() && m.Requested.CompareAndSwap(false, true) {
 		p.policy.env.Loop.PostFromPick(func() { p.policy.connect(m) })
 	}
-}
-
-// hashHeader returns false if the RPC has no such header, or only empty values.
-func (p *picker) hashHeader(info balancer.PickInfo) (uint64, bool) {
-	md, _ := metadata.FromOutgoingContext(info.Ctx)
-	value := strings.Join(md.Get(p.header), ",")
-	return xxhash.Sum64String(value), value != ""
 }
 
 // places map hashes to endpoints: a ring or a lookup. They are immutable, and place at least one endpoint.
