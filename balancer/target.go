@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -26,7 +25,7 @@ type rootKey struct{}
 
 // tellTarget passes the state of a cluster on to the plugins that have named it.
 func (r *root) tellTarget(name string) {
-	for _, user := range r.targets[name] {
+	for user := range r.targets[name] {
 		user.report(r.targetState(name))
 	}
 }
@@ -62,20 +61,22 @@ func (e targetError) Unwrap() error { return e.error }
 
 // follow makes the cluster of the given name known, and its state to the user.
 func (r *root) follow(name string, user *targetPolicy) {
-	user.release = r.state.Subscriber.Subscribe(name)
-	r.targets[name] = append(r.targets[name], user)
+	if r.targets[name] == nil {
+		r.targets[name] = make(map[*targetPolicy]func())
+	}
+	r.targets[name][user] = r.state.Subscriber.Subscribe(name)
 	user.report(r.targetState(name))
 }
 
 func (r *root) unfollow(name string, user *targetPolicy) {
-	i := slices.Index(r.targets[name], user)
-	if i < 0 {
+	release, follows := r.targets[name][user]
+	if !follows {
 		return
 	}
-	if r.targets[name] = slices.Delete(r.targets[name], i, i+1); len(r.targets[name]) == 0 {
+	if delete(r.targets[name], user); len(r.targets[name]) == 0 {
 		delete(r.targets, name)
 	}
-	user.release()
+	release()
 }
 
 type targetBuilder struct{}
@@ -108,9 +109,8 @@ type targetPolicy struct {
 	// root and cluster are set by the parent's calls, which do not overlap.
 	root    *root
 	cluster string
-	// closed is used on the loop, and release, which ends the subscription to the cluster.
-	closed  bool
-	release func()
+	// closed is used on the loop.
+	closed bool
 }
 
 // UpdateClientConnState implements balancer.Balancer.
