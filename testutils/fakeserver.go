@@ -31,8 +31,6 @@ type FakeServer struct {
 	opts   []grpc.ServerOption
 	// running counts the goroutines of streams.
 	running sync.WaitGroup
-	// updating is held during an update.
-	updating sync.Mutex
 
 	// state guards what follows.
 	state   await.State
@@ -42,7 +40,9 @@ type FakeServer struct {
 
 // NewFakeServer starts a FakeServer with options, such as credentials, for the gRPC server. The caller must Close it.
 func NewFakeServer(opts ...grpc.ServerOption) (*FakeServer, error) {
-	f := &FakeServer{opts: opts, store: store{dpds: map[string]func(*corepb.Node) (dynparam.ByType, error){}}}
+	f := &FakeServer{opts: opts, store: store{
+		types: map[string]map[string]variants{}, dpds: map[string]func(*corepb.Node) (dynparam.ByType, error){},
+	}}
 	var err error
 	if f.server, err = loopback.StartServer(f.run, nil); err != nil {
 		return nil, fmt.Errorf("fake server: %w", err)
@@ -90,16 +90,16 @@ func (f *FakeServer) Addr() string { return f.server.Addr() }
 // TryUpdate makes the changes that change collects, all of them or, if any is invalid, none. Clients see either
 // none or all of them. change must not use the server.
 func (f *FakeServer) TryUpdate(change func(*Tx)) error {
-	f.updating.Lock() // and not state, so that streams do not wait for change
-	defer f.updating.Unlock()
-	var tx *Tx
-	f.state.Look(func() { tx = f.store.begin() })
+	tx := new(Tx)
 	change(tx)
 	if err := errors.Join(tx.faults...); err != nil {
 		return err
 	}
 	f.state.Change(func() {
-		f.store = tx.store
+		f.store.version++
+		for _, apply := range tx.changes {
+			apply(&f.store)
+		}
 		for _, st := range f.streams {
 			st.due = true
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// store has the resources of a FakeServer, by type, name and dynamic parameters (xRFC TP2). It is not changed: an update makes another.
+// store has the resources of a FakeServer, by type, name and dynamic parameters (xRFC TP2).
 type store struct {
 	// version counts the updates.
 	version uint64
@@ -44,19 +44,10 @@ type variant struct {
 	doNotCache bool
 }
 
-// Tx makes the changes of one update. It is valid only within the function that gets it.
+// Tx collects the changes of one update. It is valid only within the function that gets it.
 type Tx struct {
-	store  // what there will be
-	faults []error
-}
-
-// begin returns a Tx that changes a copy.
-func (s *store) begin() *Tx {
-	next := store{version: s.version + 1, types: map[string]map[string]variants{}, dpds: maps.Clone(s.dpds)}
-	for typeURL, names := range s.types {
-		next.types[typeURL] = maps.Clone(names)
-	}
-	return &Tx{store: next}
+	changes []func(*store)
+	faults  []error
 }
 
 // Set adds resources, or replaces those of the same type and name. The name is the message's field name or
@@ -114,14 +105,14 @@ func (tx *Tx) setError(typeURL, name, key string, v *variant) {
 // results change. An error is sent in place of the resource. of must be quick and not use the server; its
 // node is nil if the client sent none.
 func (tx *Tx) SetDPDS(name string, of func(node *corepb.Node) (dynparam.ByType, error)) {
-	tx.dpds[xdsname.Canonical(name)] = of
+	tx.changes = append(tx.changes, func(s *store) { s.dpds[xdsname.Canonical(name)] = of })
 }
 
 // Delete removes a resource with all its variants, or the error in its place.
 func (tx *Tx) Delete(typeURL, name string) {
 	tx.change(typeURL, name, func(all variants) { clear(all) })
 	if typeURL == dynparam.MapTypeURL {
-		delete(tx.dpds, xdsname.Canonical(name))
+		tx.SetDPDS(name, nil)
 	}
 }
 
@@ -137,16 +128,19 @@ func (tx *Tx) change(typeURL, name string, how func(variants)) {
 		return
 	}
 	name = xdsname.Canonical(name)
-	if tx.types[typeURL] == nil {
-		tx.types[typeURL] = map[string]variants{}
-	}
-	next := variants{}
-	maps.Copy(next, tx.types[typeURL][name])
-	if how(next); len(next) > 0 {
-		tx.types[typeURL][name] = next
-	} else {
-		delete(tx.types[typeURL], name)
-	}
+	tx.changes = append(tx.changes, func(s *store) {
+		if s.types[typeURL] == nil {
+			s.types[typeURL] = map[string]variants{}
+		}
+		all := s.types[typeURL][name]
+		if all == nil {
+			all = variants{}
+			s.types[typeURL][name] = all
+		}
+		if how(all); len(all) == 0 {
+			delete(s.types[typeURL], name)
+		}
+	})
 }
 
 // newVariant returns a variant whose version is the same in every process that serves the same bytes.
