@@ -7,13 +7,13 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/perendpoint"
 	"github.com/dynxds/dynxds/internal/draw"
 )
 
-// group has the endpoints in one state. Pickers read it while the loop changes it, so that a change of one
+// group has the endpoints that are READY. Pickers read it while the loop changes it, so that a change of one
 // endpoint costs nothing for the others: an RPC may get an endpoint that has just left, and waits for the next picker.
 type group struct {
-	state connectivity.State
 	// places has the endpoints in its first n elements, and behind these some that have left.
 	places []atomic.Pointer[endpoint]
 	n      atomic.Int32
@@ -21,15 +21,10 @@ type group struct {
 	weights atomic.Pointer[draw.Weights]
 }
 
-// newGroup returns a group for n endpoints.
-func newGroup(s connectivity.State, n int) *group {
-	return &group{state: s, places: make([]atomic.Pointer[endpoint], n)}
-}
-
 func (g *group) size() int { return int(g.n.Load()) }
 
 func (g *group) add(e *endpoint) {
-	e.group, e.place = g, g.size()
+	e.place = g.size()
 	g.places[e.place].Store(e)
 	g.n.Add(1)
 }
@@ -39,7 +34,7 @@ func (g *group) remove(e *endpoint) {
 	last := g.places[g.n.Add(-1)].Load()
 	last.place = e.place
 	g.places[e.place].Store(last)
-	e.group = nil
+	e.place = nowhere
 }
 
 // any returns an endpoint, all with the same probability. There has been one.
@@ -48,17 +43,25 @@ func (g *group) any() *endpoint { return g.places[rand.IntN(max(1, g.size()))].L
 // Pick draws an endpoint by weight. It takes no lock and allocates nothing.
 func (g *group) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if w := g.weights.Load(); w != nil {
-		return g.pick(g.places[w.Pick()].Load(), info)
+		return pick(g.places[w.Pick()].Load().Member, connectivity.Ready, info)
 	}
-	return g.pick(g.any(), info)
+	return pick(g.any().Member, connectivity.Ready, info)
 }
 
 // pick picks an endpoint, unless its state has just changed: a failing one must not end the RPC.
-func (g *group) pick(e *endpoint, info balancer.PickInfo) (balancer.PickResult, error) {
-	if s := e.State(); s.ConnectivityState == g.state {
+func pick(m *perendpoint.Member, in connectivity.State, info balancer.PickInfo) (balancer.PickResult, error) {
+	if s := m.State(); s.ConnectivityState == in {
 		return s.Picker.Pick(info)
 	}
 	return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+}
+
+// failing are endpoints of which none can be reached.
+type failing []*perendpoint.Member
+
+// Pick returns the error of one of the endpoints.
+func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	return pick(f[rand.IntN(len(f))], connectivity.TransientFailure, info)
 }
 
 // leastRequest picks, of some endpoints drawn at random, the one with fewest RPCs in flight for what it
@@ -79,7 +82,7 @@ func (p leastRequest) Pick(info balancer.PickInfo) (balancer.PickResult, error) 
 			best, load, part = e, l, w
 		}
 	}
-	result, err := p.pick(best, info)
+	result, err := pick(best.Member, connectivity.Ready, info)
 	if err != nil {
 		return result, err
 	}

@@ -28,21 +28,20 @@ type Policy struct {
 
 	set    *perendpoint.Set // each Member has an *endpoint
 	config xdsresource.SlowStart
-	// ready and failed have the endpoints in these states.
-	ready, failed *group
-	state         balancer.State
+	ready  *group
+	state  balancer.State
 	// pending says that a refresh is posted.
 	pending bool
 	// timer is pending while an endpoint is starting.
 	timer tree.Timer
 }
 
+const nowhere = -1
+
 // endpoint is one endpoint. Pickers read its atomics.
 type endpoint struct {
 	*perendpoint.Member
-	// group has it at place. nil: none has it.
-	group *group
-	place int
+	place int // in Policy.ready, or nowhere
 	// started is when it last started; zero before that. failed says that it has to start again.
 	started time.Time
 	failed  bool
@@ -65,7 +64,7 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.config, _ = xdsresource.ParseSlowStart(config) // A Cluster with one that has errors is rejected.
 	p.set.Update(endpoints)
 	members := p.set.Members()
-	p.ready, p.failed = newGroup(connectivity.Ready, len(members)), newGroup(connectivity.TransientFailure, len(members))
+	p.ready = &group{places: make([]atomic.Pointer[endpoint], len(members))}
 	for _, m := range members {
 		e, _ := m.Data.(*endpoint)
 		if e == nil {
@@ -73,7 +72,7 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 			e.done = func(balancer.DoneInfo) { e.inFlight.Add(-1) }
 			m.Data = e
 		}
-		e.group = nil
+		e.place = nowhere
 		e.permille.Store(p.config.Permille(p.config.Window))
 		p.observe(e)
 	}
@@ -110,29 +109,22 @@ func (p *Policy) memberChanged(m *perendpoint.Member) {
 	})
 }
 
-// observe moves an endpoint to the group of its state, and connects it if it is idle.
+// observe has RPCs go to an endpoint that is READY, and connects one that is idle.
 func (p *Policy) observe(e *endpoint) {
 	if e.State().ConnectivityState == connectivity.Idle {
 		e.Connect()
 	}
-	var now *group
-	switch e.State().ConnectivityState {
-	case connectivity.TransientFailure:
-		now, e.failed = p.failed, true
-	case connectivity.Ready:
-		now = p.ready
-		if e.failed || e.started.IsZero() {
-			e.started, e.failed = time.Now(), false
-		}
+	s := e.State().ConnectivityState
+	ready := s == connectivity.Ready
+	e.failed = e.failed || s == connectivity.TransientFailure
+	if ready && (e.failed || e.started.IsZero()) {
+		e.started, e.failed = time.Now(), false
 	}
-	if now == e.group {
-		return
-	}
-	if e.group != nil {
-		e.group.remove(e)
-	}
-	if now != nil {
-		now.add(e)
+	switch {
+	case ready && e.place == nowhere:
+		p.ready.add(e)
+	case !ready && e.place != nowhere:
+		p.ready.remove(e)
 	}
 }
 
@@ -144,8 +136,8 @@ func (p *Policy) refresh() {
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: leastRequest{p.ready, int(p.config.ChoiceCount)}}
 	case p.ready.size() > 0:
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: p.ready}
-	case p.failed.size() == len(p.set.Members()):
-		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: p.failed}
+	case p.set.Count()[connectivity.TransientFailure] == len(p.set.Members()):
+		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: failing(p.set.Members())}
 	default:
 		p.state = tree.Waiting(connectivity.Connecting)
 	}
