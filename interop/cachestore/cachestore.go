@@ -13,6 +13,7 @@ package cachestore
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -171,18 +172,15 @@ func (w *watcher) answer(d *controlplane.Demand, response *discoverypb.Discovery
 		all = append(all, r)
 	}
 	_, err := w.store.Update(func(tx *controlplane.Tx) {
-		for name := range members {
-			members[name] = false
-		}
+		gone := maps.Clone(members)
 		for _, r := range all {
 			tx.SetResource(r)
 			members[r.Name()] = true
+			delete(gone, r.Name())
 		}
-		for name, present := range members {
-			if !present {
-				tx.Delete(d.TypeURL, name)
-				delete(members, name)
-			}
+		for name := range gone {
+			tx.Delete(d.TypeURL, name)
+			delete(members, name)
 		}
 		tx.Answer(d, nil)
 	})

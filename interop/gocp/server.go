@@ -3,7 +3,6 @@ package gocp
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -45,14 +44,12 @@ var Modes = []Mode{AnyNames, ADSMode, Delta}
 
 func (m Mode) String() string { return []string{"any names", "ADS mode", "delta"}[m] }
 
-// Server is go-control-plane's xDS server on a loopback port. It is safe for
-// concurrent use.
+// Server is go-control-plane's xDS server on a loopback port, for one goroutine of a test.
 type Server struct {
 	*loopback.Server
 	*xdstest.Tap
 	mode Mode
 
-	mu      sync.Mutex
 	cache   cachev3.SnapshotCache
 	version int // of the snapshot that was set last
 }
@@ -107,15 +104,11 @@ func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 
 // forget has the next run begin without a snapshot.
 func (s *Server) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.cache = cachev3.NewSnapshotCache(s.mode == ADSMode, cachev3.IDHash{}, nil)
 }
 
 // run returns what is served from a start until a stop, which waits for the handlers.
 func (s *Server) run() loopback.Run {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.ChainStreamInterceptor(s.Intercept))
 	ctx, cancel := context.WithCancel(context.Background())
 	var opts []config.XDSOption
@@ -141,8 +134,6 @@ func (s *Server) publish(t testing.TB, later int, resources []proto.Message) {
 		typeURL := resource.APITypePrefix + string(r.ProtoReflect().Descriptor().FullName())
 		byType[typeURL] = append(byType[typeURL], r)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.version += later
 	snapshot, err := cachev3.NewSnapshot(fmt.Sprint(s.version), byType)
 	xdstest.NoError(t, err)
