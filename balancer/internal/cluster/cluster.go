@@ -47,6 +47,8 @@ type Policy struct {
 	outliers *outlier.Detector
 	// gate counts the cluster's RPCs, and keeps some out. It is nil until there are endpoints.
 	gate *gate
+	// loads are for load reports. nil: there are none.
+	loads *load.Cluster
 }
 
 // newPolicy returns the Policy of the named cluster, which needs an Update at once. bundle secures its connections. before is what the
@@ -116,8 +118,8 @@ func (p *Policy) Close() {
 func (p *Policy) end() {
 	p.env.Endpoints.Update(conns.Config{}) // Before the policies, whose connections it would keep for sessions.
 	p.closePriorities()
-	p.gate.release()
-	p.gate = nil
+	p.loads.Release()
+	p.gate, p.loads = nil, nil
 	p.outliers.Close()
 }
 
@@ -142,20 +144,20 @@ func (p *Policy) serve(c *Config) {
 		logger.Warningf("a priority of cluster %s has %d endpoints, and its policy %s connects to each: let a client use some of them, "+
 			"by RandomSubsetting (gRFC A68) around the policy, or use ring hash or Maglev", p.env.Cluster, n, c.Cluster.LBPolicy)
 	}
-	before, counter := p.gate, traffic.Use(traffic.Key{Cluster: p.env.Cluster, Service: c.Cluster.EDSServiceName})
-	var loads *load.Cluster
+	before := p.loads
+	p.loads = nil
 	if l := c.Cluster.Load; l != nil {
-		loads = l.Loads.Use(load.Key{Cluster: p.env.Cluster, Service: l.Service}, l.Metrics)
+		p.loads = l.Loads.Use(load.Key{Cluster: p.env.Cluster, Service: l.Service}, l.Metrics)
 	}
-	p.gate = p.newGate(c, counter, loads)
+	p.gate = p.newGate(c, traffic.Use(traffic.Key{Cluster: p.env.Cluster, Service: c.Cluster.EDSServiceName}))
 	// Before the policies get the endpoints: this decides which of the connections that they
 	// abandon are kept for sessions.
 	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities, usedOf(c.Cluster, entries))
 	p.env.Endpoints.Update(conns.Config{
-		Localities: c.Endpoints.Localities, HealthOf: p.outliers.HealthOf, Loads: p.gate.loads,
+		Localities: c.Endpoints.Localities, HealthOf: p.outliers.HealthOf, Loads: p.loads,
 		Sessions: c.Cluster.Sessions, HealthCheck: c.Cluster.HealthCheck,
 	})
-	before.release() // Only now: load reports must not stop in between.
+	before.Release() // Only now: load reports must not stop in between.
 	if len(entries) == 0 {
 		p.closePriorities()
 	} else {
@@ -188,7 +190,7 @@ func (p *Policy) resolveNow() {
 // limitAs has the drops and limits of a later configuration apply, which another Policy gets ready for.
 func (p *Policy) limitAs(c *Config) {
 	if p.gate != nil && p.config.known() && c.known() {
-		p.gate = p.newGate(c, p.gate.counter, p.gate.loads)
+		p.gate = p.newGate(c, p.gate.counter)
 	}
 }
 

@@ -42,7 +42,6 @@ type gate struct {
 	drops   []drop
 	window  *traffic.Window // for retries; nil if they have no budget_interval
 	counter *traffic.Counter
-	loads   *load.Cluster // for load reports
 	// overload counts the RPCs over the limit for load reports.
 	overload *load.Drops
 	// dropsAll says that no RPC passes the drops.
@@ -55,25 +54,18 @@ type drop struct {
 	reported   *load.Drops
 }
 
-func (p *Policy) newGate(c *Config, counter *traffic.Counter, loads *load.Cluster) *gate {
+func (p *Policy) newGate(c *Config, counter *traffic.Counter) *gate {
 	g := &gate{
 		cluster: p.env.Cluster, config: c, registry: p.env.Endpoints,
-		counter: counter, loads: loads, overload: loads.Drops(""), dropsAll: c.Endpoints.DropsAll(),
+		counter: counter, overload: p.loads.Drops(""), dropsAll: c.Endpoints.DropsAll(),
 	}
 	if r := c.Cluster.Retries; r != nil {
 		g.window = counter.Window(r.Interval)
 	}
 	for _, d := range c.Endpoints.Drops {
-		g.drops = append(g.drops, drop{d.Category, d.PerMillion, loads.Drops(d.Category)})
+		g.drops = append(g.drops, drop{d.Category, d.PerMillion, p.loads.Drops(d.Category)})
 	}
 	return g
-}
-
-// release ends the load reports of the cluster. RPCs that are in flight, or begin in the next moment, are still counted. The gate may be nil.
-func (g *gate) release() {
-	if g != nil {
-		g.loads.Release()
-	}
 }
 
 // lets reports whether an RPC may pass the gate, once it has an endpoint.

@@ -132,16 +132,7 @@ func (rec *Record) refresh() {
 
 // rank orders states by how soon a connection in them can take an RPC.
 func rank(s connectivity.State) int {
-	switch s {
-	case connectivity.Ready:
-		return 3
-	case connectivity.Connecting:
-		return 2
-	case connectivity.Idle:
-		return 1
-	default:
-		return 0
-	}
+	return slices.Index([]connectivity.State{connectivity.Idle, connectivity.Connecting, connectivity.Ready}, s)
 }
 
 // reviewLocked releases the connections to the address that no policy uses, unless sessions keep them.
