@@ -21,7 +21,7 @@ func newCheckEncoder() *explore.Encoder {
 			"stream.opts", "stream.ctx", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "stream.retention.timer",
 			"subscription.namesVersion", "subscription.inOrder", "subscription.byName", "subscription.listed",
 			"retention.timer", "retention.bytes", "retained.due",
-			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "items.changed", "items.queues", "item.at",
+			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "items.changed",
 			"Store.updating", "Store.ambiguous", "Store.pace", "table.listings", "shrinkingMap.most", "demands.sources", "Demand.Node",
 		),
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){

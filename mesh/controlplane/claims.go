@@ -33,13 +33,13 @@ func (sub *subscription) acceptClaim(name, version string) error {
 	} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
 		return err
 	} else if now == nil && sub.inCollection(tp, nil, true) {
-		sub.items.add(tp, dueLater, false)
+		sub.items.addLater(tp, false)
 	}
 	switch {
 	case !sub.wants(tp, nil):
-		sub.items.add(tp, dueLater, true) // the client may take it for one that the wildcard covers
+		sub.items.addLater(tp, true) // the client may take it for one that the wildcard covers
 	case a != nil && key.collection != "" && sub.inCollection(tp, nil, false):
-		sub.items.add(tp, dueLater, true) // after an error of the glob, the client has it for the name alone
+		sub.items.addLater(tp, true) // after an error of the glob, the client has it for the name alone
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 				}
 			}
 			if isMember || sub.wildcard() {
-				sub.items.add(tp, dueLater, true)
+				sub.items.addLater(tp, true)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 			// The client may have the variant: with another version, from before the error, which is none for a wildcard, for another
 			// subscription, or as one that it takes for a member of the wildcard.
 			sub.setSent(tp, e.stale())
-			sub.items.add(tp, dueLater, true)
+			sub.items.addLater(tp, true)
 		}
 	}
 	if named > 0 && !isMember || sub.hasOf(key) {
@@ -97,7 +97,7 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 	if err := sub.keepClaim(tp, name, version); err != nil {
 		return err
 	}
-	sub.items.add(tp, dueLater, true)
+	sub.items.addLater(tp, true)
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (sub *subscription) keepClaim(tp topic, name, version string) error {
 // compareClaims is called when all that was due has been compared with what the client claims to have. The caller
 // holds stream.mu.
 func (sub *subscription) compareClaims() {
-	if sub.claims > 0 && sub.items.noneDue() && len(sub.items.queues[dueAnswered]) == 0 {
+	if sub.claims > 0 && sub.items.noneDue() && len(sub.items.waiting) == 0 {
 		sub.stream.usage.give(ofVersions, sub.claims)
 		sub.claims = 0
 	}

@@ -39,37 +39,34 @@ func (sub *subscription) compose() batch {
 	sub.delivery.sending, d.changed = d.changed, time.Time{}
 	d.promote(sub.stream.store.pace.due)
 	if sub.mode == pushChanged {
-		w.batch.resources = make([]namedResource, 0, len(d.queues[dueNow]))
+		w.batch.resources = make([]namedResource, 0, len(d.now))
+	}
+	var collections []topic
+	for tp := range d.now {
+		if sub.isCollection(tp) && sub.named(tp) {
+			collections = append(collections, tp)
+		}
 	}
 	opened := map[nameKey][]opening{}
-	for _, tp := range d.queues[dueNow] {
-		if sub.isCollection(tp) && sub.named(tp) {
-			w.open(tp, d.get(tp).again, opened)
-		}
+	for _, tp := range collections {
+		w.open(tp, d.get(tp).again, opened)
 	}
 	w.addAllKnown(opened)
-	rest := len(d.queues[dueLater]) > 0
-	topics := d.take()
-	if rest {
-		sub.stream.markDue(sub)
-	}
-	var renewed []topic
-	var all bool
-	for _, tp := range topics {
-		if tp.renewed {
-			renewed = append(renewed, tp.topic)
-		}
+	due, renewed := d.now, d.renewed
+	d.now, d.renewed = nil, nil
+	for tp := range due {
+		again := d.get(tp).again
+		d.setAgain(tp, false)
 		switch {
-		case tp.due != dueNow:
-		case tp.topic == wholeList:
-			all = true
-		case !sub.isCollection(tp.topic):
-			w.compose(tp.topic, tp.again)
-		case sub.current(tp.topic) == awaited:
-			d.add(tp.topic, dueAnswered, tp.again)
+		case tp == wholeList:
+		case !sub.isCollection(tp):
+			w.compose(tp, again)
+		case sub.current(tp) == awaited:
+			d.waiting.add(tp)
+			d.setAgain(tp, again)
 		}
 	}
-	w.list(all, len(renewed) > 0)
+	w.list(due.has(wholeList), len(renewed) > 0)
 	w.addRivals()
 	w.addHeartbeats(renewed)
 	for _, lost := range w.batch.lost {
@@ -78,12 +75,13 @@ func (sub *subscription) compose() batch {
 		}
 	}
 	w.batch.sort()
+	sub.stream.markDue(sub)
 	sub.compareClaims()
 	return w.batch
 }
 
-// add makes a topic due with this batch.
-func (w *composer) add(tp topic, again bool) { w.sub.items.add(tp, dueNow, again) }
+// add makes a topic due: with this batch, while collections are opened, and then with the next one.
+func (w *composer) add(tp topic, again bool) { w.sub.items.add(tp, again) }
 
 // opening is a collection that the client is told of as a whole: the wildcard, or one of the subscriptions to a glob. again says that it is
 // sent members that it knows, too.
@@ -116,11 +114,11 @@ func (w *composer) addAllKnown(opened map[nameKey][]opening) {
 // addKnown makes what the client knows of a collection due: claims of what does not exist, if there are many, with later
 // responses.
 func (w *composer) addKnown(tp topic, old *entry, again bool) {
-	if w.sub.items.get(tp).due == dueLater {
+	if w.sub.items.later.has(tp) {
 		return
 	}
-	if old.claimed() && len(w.sub.items.queues[dueNow]) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
-		w.sub.items.add(tp, dueLater, again)
+	if old.claimed() && len(w.sub.items.now) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
+		w.sub.items.addLater(tp, again)
 		return
 	}
 	w.add(tp, again)
@@ -250,7 +248,7 @@ func (w *composer) compose(tp topic, again bool) {
 	}
 	if now == awaited {
 		if again {
-			sub.items.keepAgain(tp) // so that the answer is sent, whatever it is
+			sub.items.setAgain(tp, true) // so that the answer is sent, whatever it is
 		}
 		return
 	}
@@ -353,7 +351,7 @@ func (w *composer) addResource(tp topic, a *ask, e *entry) {
 		return // list has it
 	}
 	if e.beside != nil {
-		w.sub.postpone(tp, false) // in one response with the error, the resource would count
+		w.add(tp, false) // in one response with the error, the resource would count
 	}
 	w.batch.noMembers = w.batch.noMembers && (tp.name.collection != "" || !w.sub.inCollection(tp, e, true))
 	next := namedResource{name: e.name(), resource: e.resource}
@@ -408,6 +406,6 @@ func (w *composer) repair(lost topic, old *entry) {
 	}
 	tp := topic{lost.name, markConstraints + exactly.Key()}
 	if w.sub.named(tp) && w.sub.current(tp) != nil {
-		w.sub.postpone(tp, true)
+		w.add(tp, true)
 	}
 }

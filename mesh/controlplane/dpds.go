@@ -91,7 +91,7 @@ func (s *stream) awaitsAnswer(sub *subscription) bool {
 		}
 	}
 	for a := range sub.asks() {
-		sub.items.add(sub.topicOf(a), dueNow, true)
+		sub.items.add(sub.topicOf(a), true)
 	}
 	s.markDue(sub)
 	return false

@@ -62,18 +62,12 @@ func (s *stream) takeDue() []*subscription {
 // dueChanged makes a topic due that has changed, and the complete response that has it. The caller holds stream.mu.
 func (sub *subscription) dueChanged(tp topic) {
 	if sub.mode == pushAll {
-		sub.items.add(wholeList, dueNow, false)
+		sub.items.add(wholeList, false)
 		if !sub.named(tp) {
 			return // it is in the response
 		}
 	}
-	sub.items.add(tp, dueNow, false)
-}
-
-// postpone makes a topic that could not be sent due again. The caller holds stream.mu.
-func (sub *subscription) postpone(tp topic, again bool) {
-	sub.items.add(tp, dueNow, again)
-	sub.stream.markDue(sub)
+	sub.items.add(tp, false)
 }
 
 // dueStillCovered makes due what the wildcard or a glob covers of a name that the client
@@ -87,13 +81,13 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) erro
 		if !sub.wildcard() && !sub.wants(tp, nil) {
 			return nil
 		}
-		sub.items.add(tp, dueNow, true)
+		sub.items.add(tp, true)
 		return sub.keepClaim(tp, name, "") // of a client that does not read there may be ever more
 	}
 	still := false
 	for _, e := range sub.table.entries(tp.name) {
 		if covered := variantTopic(tp.name, e.parameters()); sub.wants(covered, e) {
-			sub.items.add(covered, dueNow, true)
+			sub.items.add(covered, true)
 			still = true
 		}
 	}
@@ -104,10 +98,10 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) erro
 	} else if sub.besideWildcard(tp, had) {
 		covered := variantTopic(tp.name, had.parameters())
 		sub.setSent(covered, had)
-		sub.items.add(covered, dueNow, true)
+		sub.items.add(covered, true)
 	}
 	if !still && sub.count(tp.name) == 0 && sub.items.get(unknown).has.claimed() {
-		sub.items.add(unknown, dueNow, true)
+		sub.items.add(unknown, true)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (r *resubscription) dueAgain(before interest) error {
 			differs = differs || sub.wildcard() && a.name.collection != ""
 		}
 		if differs {
-			sub.items.add(wholeList, dueNow, false)
+			sub.items.add(wholeList, false)
 		}
 	case pushDifference:
 		sub.compareClaims()
@@ -102,11 +102,10 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 	if again {
 		sub.requestedAgain(tp)
 	}
-	when := dueLater
+	sub.items.addLater(tp, again)
 	if sub.isCollection(tp) && sub.isWildcard(tp) && sub.wildcards <= crowd {
-		when = dueNow // a client takes a response with some of many names for the whole wildcard
+		sub.items.add(tp, again) // a client takes a response with some of many names for the whole wildcard
 	}
-	sub.items.add(tp, when, again)
 }
 
 // forgetUnwanted drops the state of what is no longer subscribed. While there is a wildcard, the
@@ -122,10 +121,10 @@ func (r *resubscription) forgetUnwanted() error {
 		switch {
 		case sub.wants(tp, e):
 			if e != nil && e.claimed() { // it may have waited for what was removed
-				sub.items.add(tp, dueLater, false)
+				sub.items.addLater(tp, false)
 			}
 		case e != nil && sub.besideWildcard(tp, e):
-			sub.items.add(tp, dueNow, true)
+			sub.items.add(tp, true)
 		default:
 			sub.forgetSent(tp)
 			if dropsDue {

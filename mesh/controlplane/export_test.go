@@ -22,4 +22,4 @@ func (s *Server) Held() (held int64) {
 }
 
 // count returns the number of topics that are due.
-func (s *items) count() int { return len(s.queues[dueNow]) + len(s.queues[dueLater]) }
+func (s *items) count() int { return len(s.now) + len(s.later) }

@@ -61,13 +61,13 @@ func (t *table) renew(key nameKey, parameters string) {
 func (sub *subscription) renew(tp topic) {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	sub.items.renew(tp)
+	sub.items.renewed.add(tp)
 	sub.stream.markDue(sub)
 }
 
 // addHeartbeats adds those that are due of resources that the client has and that are not sent
 // otherwise.
-func (w *composer) addHeartbeats(renewed []topic) {
+func (w *composer) addHeartbeats(renewed topics) {
 	if len(renewed) == 0 || w.sub.mode == pushAll || !w.sub.stream.wraps(w.sub) {
 		return
 	}
@@ -75,7 +75,7 @@ func (w *composer) addHeartbeats(renewed []topic) {
 	for _, whole := range w.batch.resources {
 		sent[whole.resource.id()] = true
 	}
-	for _, tp := range renewed {
+	for tp := range renewed {
 		old := w.sub.lastSent(tp)
 		now := w.sub.current(tp)
 		if now == nil || old == nil || !old.sameVersion(now) || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {

@@ -5,42 +5,41 @@ import (
 	"time"
 )
 
-// item is what a stream owes its client for a topic. Most topics have none: the client has what the store has, and nothing is due.
+// item is what a stream knows of a topic. Most topics have none: the client has what the store has.
 type item struct {
 	// has is what the client was last sent, or claims to have; nil if that is what the store has, or nothing is known. See lastSent.
 	has *entry
 	// kept is the deleted resource that the client keeps; see Options.RemovalDelay.
 	kept *entry
-	// due is when the topic is compared with what the client has, again says that it is sent even if the client has it, as it
-	// subscribed again, and renewed that the TTL of its resource begins again.
-	due            due
-	again, renewed bool
-	// at is the position in the queue of due.
-	at uint32
+	// again says that the topic, once it is due, is sent even if the client has it, as it subscribed again.
+	again bool
 }
 
-// due is when a topic is composed.
-type due uint8
+// topics is a set of topics.
+type topics map[topic]struct{}
 
-const (
-	notDue due = iota
-	// dueAnswered: a collection, once its source has answered.
-	dueAnswered
-	// dueHeartbeat: only a heartbeat is.
-	dueHeartbeat
-	// dueLater: the client has just subscribed to it. A part of these is sent at a time.
-	dueLater
-	// dueNow: an update has changed it.
-	dueNow
-	dues
-)
+func (s *topics) add(tp topic) {
+	if *s == nil {
+		*s = topics{}
+	}
+	(*s)[tp] = struct{}{}
+}
 
-// items are the items of a subscription, and what is due of it as a whole. Their number is bounded by what is subscribed and what
+func (s topics) has(tp topic) bool {
+	_, ok := s[tp]
+	return ok
+}
+
+// items are the items of a subscription, and what is due of it. Their number is bounded by what is subscribed and what
 // the client knows. stream.mu guards them.
 type items struct {
 	of shrinkingMap[topic, item]
-	// queues have the topics by item.due.
-	queues [dues][]topic
+	// now are the topics that are compared with what the client has, and sent, with the next response; later those to which the client
+	// has just subscribed, of which a part becomes due now at a time; and waiting the collections that are due when their source answers. No
+	// topic is in two of these.
+	now, later, waiting topics
+	// renewed are those of which a heartbeat is due.
+	renewed topics
 	// changed is the time of the first update that made something due, zero if none did.
 	changed time.Time
 }
@@ -70,98 +69,59 @@ func (s *items) setKept(tp topic, e *entry) {
 	s.put(tp, it)
 }
 
+func (s *items) setAgain(tp topic, again bool) {
+	it := s.get(tp)
+	it.again = again
+	s.put(tp, it)
+}
+
 // noneDue reports whether nothing is due yet.
-func (s *items) noneDue() bool {
-	return len(s.queues[dueHeartbeat])+len(s.queues[dueLater])+len(s.queues[dueNow]) == 0
-}
+func (s *items) noneDue() bool { return len(s.now)+len(s.later)+len(s.renewed) == 0 }
 
-// add makes a topic due, unless it is earlier.
-func (s *items) add(tp topic, when due, again bool) {
-	it := s.get(tp)
-	it.again = it.again || again
-	if it.due < when {
-		s.unqueue(tp, &it)
-		it.due, it.at = when, uint32(len(s.queues[when]))
-		s.queues[when] = append(s.queues[when], tp)
+// add makes a topic due now.
+func (s *items) add(tp topic, again bool) {
+	delete(s.later, tp)
+	delete(s.waiting, tp)
+	s.now.add(tp)
+	if again {
+		s.setAgain(tp, true)
 	}
-	s.put(tp, it)
 }
 
-// keepAgain has the topic sent even if the client has it, once it is due.
-func (s *items) keepAgain(tp topic) {
-	it := s.get(tp)
-	it.again = true
-	s.put(tp, it)
+// addLater makes a topic due later, unless it is now.
+func (s *items) addLater(tp topic, again bool) {
+	if !s.now.has(tp) {
+		delete(s.waiting, tp)
+		s.later.add(tp)
+	}
+	if again {
+		s.setAgain(tp, true)
+	}
 }
 
-// renew makes a heartbeat due.
-func (s *items) renew(tp topic) {
-	it := s.get(tp)
-	it.renewed = true
-	s.put(tp, it)
-	s.add(tp, dueHeartbeat, false)
-}
-
-// drop undoes add and renew.
+// drop makes a topic not due.
 func (s *items) drop(tp topic) {
-	it := s.get(tp)
-	s.unqueue(tp, &it)
-	it.again, it.renewed = false, false
-	s.put(tp, it)
-}
-
-func (s *items) unqueue(tp topic, it *item) {
-	if it.due == notDue {
-		return
+	for _, due := range []topics{s.now, s.later, s.waiting, s.renewed} {
+		delete(due, tp)
 	}
-	queue := s.queues[it.due]
-	end := len(queue) - 1
-	if last := queue[end]; last != tp {
-		moved := s.get(last)
-		moved.at = it.at
-		s.of.set(last, moved)
-		queue[it.at] = last
-	}
-	queue[end] = topic{}
-	if s.queues[it.due] = queue[:end]; end == 0 {
-		s.queues[it.due] = nil
-	}
-	it.due, it.at = notDue, 0
+	s.setAgain(tp, false)
 }
 
 // promote makes some of what is due later due now, so that some are, if there are as many.
 func (s *items) promote(some int) {
-	for len(s.queues[dueNow]) < some && len(s.queues[dueLater]) > 0 {
-		s.add(s.queues[dueLater][len(s.queues[dueLater])-1], dueNow, false)
-	}
-}
-
-// dueTopic is a topic that was taken from the queues, with its item from before.
-type dueTopic struct {
-	topic
-	item
-}
-
-// take removes what is due now, and the heartbeats.
-func (s *items) take() []dueTopic {
-	taken := make([]dueTopic, 0, len(s.queues[dueNow])+len(s.queues[dueHeartbeat]))
-	for _, when := range []due{dueNow, dueHeartbeat} {
-		for _, tp := range s.queues[when] {
-			it := s.get(tp)
-			taken = append(taken, dueTopic{tp, it})
-			s.put(tp, item{has: it.has, kept: it.kept})
+	for tp := range s.later {
+		if len(s.now) >= some {
+			return
 		}
-		s.queues[when] = nil
+		s.add(tp, false)
 	}
-	return taken
+	s.later = nil // a map does not shrink
 }
 
 // sentAgain notes that the client has been sent what it subscribed to, of which the errors are due later.
 func (s *items) sentAgain() {
-	for _, tp := range s.queues[dueLater] {
-		it := s.get(tp)
-		it.again = false
-		s.put(tp, it)
+	for tp := range s.later {
+		s.setAgain(tp, false)
 	}
 }
 

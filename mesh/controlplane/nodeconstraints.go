@@ -147,15 +147,15 @@ func (r *resubscription) moveAsk(old *ask) {
 		if had == absence {
 			sub.items.setHas(tp, nothing) // so that the members are compared
 		}
-		sub.items.add(tp, dueNow, false)
+		sub.items.add(tp, false)
 	case now == awaited: // due when it is answered
 	case now != was || sub.isWildcard(tp):
 		if now != nil {
 			sub.restore(tp)
 		}
 		if sub.mode == pushAll {
-			sub.items.add(wholeList, dueNow, false)
+			sub.items.add(wholeList, false)
 		}
-		sub.items.add(tp, dueNow, false)
+		sub.items.add(tp, false)
 	}
 }
