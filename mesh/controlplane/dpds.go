@@ -39,60 +39,30 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 		return nil, st.usage.refused("stream_names", status.Errorf(codes.ResourceExhausted,
 			"a request has more than %d names: use StreamDynamicParameterConstraints", most))
 	}
-	req.ResponseNonce, req.ErrorDetail = "", nil
-	st.reportsAbsence = true
+	req.VersionInfo, req.ResponseNonce, req.ErrorDetail = "", "", nil
+	st.reportsAbsence, st.fetches = true, true
 	p := &sotw{stream: st}
 	if err := p.handleRequest(req); err != nil {
 		return nil, err
 	}
-	batches, answered := p.fetch()
-	for ; !answered; batches, answered = p.fetch() {
+	if len(req.GetResourceNames())+len(req.GetResourceLocators()) == 0 {
+		return &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(st.store.Version())}, nil
+	}
+	var resp *discoverypb.DiscoveryResponse
+	for err == nil && resp == nil {
 		select {
 		case <-st.wake:
+			err = p.push(func(r *discoverypb.DiscoveryResponse) error {
+				resp = r
+				return st.failed()
+			})
 		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
+			err = status.FromContextError(ctx.Err()).Err()
 		case <-st.failing:
-			return nil, st.failure
+			err = st.failure
 		case <-s.closing.Done():
-			return nil, errClosed
+			err = errClosed
 		}
-	}
-	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(st.store.Version())}
-	err = p.sendAll(batches, func(pushed *discoverypb.DiscoveryResponse) error {
-		resp = pushed
-		return nil
-	})
-	if err == nil {
-		err = st.failed()
 	}
 	return resp, err
-}
-
-// fetch returns the responses, if sources have answered for all names.
-func (p *sotw) fetch() (batches []batch, answered bool) {
-	p.withStore(func() {
-		if answered = !p.awaitsAnswer(p.subs[dynparam.MapTypeURL]); answered {
-			batches = p.number()
-		}
-	})
-	return batches, answered
-}
-
-// awaitsAnswer reports whether a source has not answered for all names of a subscription. Then wake has
-// a token after each answer; otherwise the subscription is due. The caller holds Store.mu for reading, and mu.
-func (s *stream) awaitsAnswer(sub *subscription) bool {
-	s.takeDue()
-	if sub.settling > 0 {
-		return true
-	}
-	for a := range sub.asks() {
-		if a.entryOf(sub) == awaited {
-			return true
-		}
-	}
-	for a := range sub.asks() {
-		sub.items.add(sub.topicOf(a), true)
-	}
-	s.markDue(sub)
-	return false
 }

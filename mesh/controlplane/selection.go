@@ -36,7 +36,7 @@ func (sub *subscription) wildcard() bool { return sub.wildcards > 0 && hasWildca
 type pushMode int
 
 const (
-	// pushAll sends everything that is subscribed (SotW, types with a wildcard). Which names
+	// pushAll sends everything that is subscribed (SotW, types with a wildcard, and what is fetched). Which names
 	// changed matters only for errors, which are sent once.
 	pushAll pushMode = iota
 	// pushChanged sends what changed (SotW, other types).
@@ -46,11 +46,11 @@ const (
 	pushDifference
 )
 
-func modeOf(p Protocol, typeURL string) pushMode {
+func modeOf(p Protocol, complete bool) pushMode {
 	switch {
 	case p == ProtocolDelta:
 		return pushDifference
-	case hasWildcard(typeURL):
+	case complete:
 		return pushAll
 	default:
 		return pushChanged

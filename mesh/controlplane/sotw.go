@@ -86,10 +86,6 @@ func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again 
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 	var batches []batch
 	p.withStore(func() { batches = p.number() })
-	return p.sendAll(batches, send)
-}
-
-func (p *sotw) sendAll(batches []batch, send func(*discoverypb.DiscoveryResponse) error) error {
 	for i := range batches {
 		p.usage.peer.enter()
 		resp := p.response(&batches[i])

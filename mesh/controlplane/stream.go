@@ -34,6 +34,8 @@ type stream struct {
 	last    lastOverview
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
+	// fetches says that the stream is one request, whose response has to be complete.
+	fetches bool
 	// grant is what Options.Access gives the client. Only the reader uses it.
 	grant access.Grant
 	// waits are those of the server, which are notified of each request that was processed.
@@ -208,7 +210,7 @@ func (s *stream) subscription(typeURL string, locators []*discoverypb.ResourceLo
 	if err := s.usage.take(ofNames, int64(len(typeURL)/nameBytes)); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, typeURL: typeURL, mode: modeOf(s.protocol, typeURL), addressing: addressingOf(locators)}
+	sub = &subscription{stream: s, typeURL: typeURL, mode: modeOf(s.protocol, s.fetches || hasWildcard(typeURL)), addressing: addressingOf(locators)}
 	return sub, s.store.begin(sub)
 }
 
