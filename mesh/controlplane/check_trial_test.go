@@ -354,7 +354,7 @@ func (x *trial) Settle() (responses int) {
 func (x *trial) checkState(sub *subscription) {
 	d := &sub.delivery
 	switch {
-	case !sub.items.noneDue() || sub.queued || sub.settling > 0 || len(x.st.dueSubs) > 0:
+	case !sub.items.noneDue() || sub.queued || sub.settling.Load() > 0 || len(x.st.dueSubs) > 0:
 		x.Fail("in the end something is due: %+v", sub.items)
 	case keptCount(sub) > 0 || sub.claims != 0:
 		x.Fail("in the end something is kept: %d deleted resources, %d claims", keptCount(sub), sub.claims)

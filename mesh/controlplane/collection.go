@@ -63,14 +63,3 @@ func (sub *subscription) refuseWildcard(a *ask) {
 		sub.stream.fail(st.Err())
 	}
 }
-
-// collectionAnswered makes a collection due that its source has answered. The caller holds Store.mu.
-func (sub *subscription) collectionAnswered(a *ask, old *entry) {
-	s, tp := sub.stream, sub.topicOf(a)
-	sub.refuseWildcard(a)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sub.keepSent(a, old)
-	sub.dueChanged(tp)
-	s.markDue(sub)
-}

@@ -94,7 +94,7 @@ func (s *Store) computeAgain(sub *subscription, name string) {
 	for key := range sub.computed {
 		if name == "" || key == keyOf(name) {
 			for a := range sub.asksFor(key) {
-				sub.entryChanged(a, a.entryOf(sub), awaited)
+				sub.entryChanged(a, a.entryOf(sub), true)
 			}
 			delete(sub.computed, key)
 		}

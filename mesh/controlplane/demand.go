@@ -249,9 +249,7 @@ func (d *Demand) split() {
 	a.demand = nil
 	d.update()
 	for sub := range a.subscriptions() {
-		sub.stream.mu.Lock()
 		sub.keepSent(a, d.answer)
-		sub.stream.mu.Unlock()
 		one := newDemand(a)
 		one.only(sub)
 		one.update()
@@ -298,11 +296,8 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 	return true
 }
 
-// notify makes the answer due for one subscriber.
+// notify makes the answer due for one subscriber. An answer of nil to a collection says that its members are there.
 func (d *Demand) notify(sub *subscription, old *entry) {
-	if d.ask.isCollection() {
-		sub.collectionAnswered(d.ask, old)
-		return
-	}
-	sub.entryChanged(d.ask, old, d.answer)
+	sub.refuseWildcard(d.ask)
+	sub.entryChanged(d.ask, old, d.answer != nil || d.ask.isCollection())
 }

@@ -8,7 +8,7 @@ import (
 
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
-	if sub.queued || sub.settling > 0 || sub.items.noneDue() {
+	if sub.queued || sub.settling.Load() > 0 || sub.items.noneDue() {
 		return
 	}
 	sub.queued = true
@@ -45,7 +45,7 @@ func (s *stream) takeDue() []*subscription {
 		return nil
 	}
 	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil {
-		if s.computing = dpds.nextComputed(); s.computing != nil || dpds.settling > 0 && !dpds.items.noneDue() {
+		if s.computing = dpds.nextComputed(); s.computing != nil || dpds.settling.Load() > 0 && !dpds.items.noneDue() {
 			return nil
 		}
 	}
@@ -54,7 +54,7 @@ func (s *stream) takeDue() []*subscription {
 	for _, sub := range due {
 		sub.queued = false
 	}
-	due = slices.DeleteFunc(due, func(sub *subscription) bool { return sub.settling > 0 }) // due again when it is settled
+	due = slices.DeleteFunc(due, func(sub *subscription) bool { return sub.settling.Load() > 0 }) // due again when it is settled
 	slices.SortStableFunc(due, func(a, b *subscription) int { return pushRank(a.typeURL) - pushRank(b.typeURL) })
 	return due
 }

@@ -57,10 +57,8 @@ func (t *table) renew(key nameKey, parameters string) {
 	}
 }
 
-// renew makes a heartbeat due. The caller holds Store.mu.
+// renew makes a heartbeat due.
 func (sub *subscription) renew(tp topic) {
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
 	sub.items.renewed.add(tp)
 	sub.stream.markDue(sub)
 }

@@ -62,7 +62,7 @@ func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 			st.usage.peer.enter()
 			if r := s.resubscription(sub); r.constrain(now) {
 				r.sortNames()
-				r.settle(-1)
+				st.settle(sub)
 			}
 			st.usage.peer.leave()
 		}
@@ -107,7 +107,7 @@ func (r *resubscription) constrain(now dynparam.Constraints) bool {
 	}
 	sub := r.sub
 	sub.implicit = now
-	r.settle(1)
+	sub.settling.Add(1)
 	for _, a := range asks {
 		if !r.next() {
 			return false
@@ -115,9 +115,7 @@ func (r *resubscription) constrain(now dynparam.Constraints) bool {
 		r.moveAsk(a)
 	}
 	r.note()
-	sub.stream.mu.Lock()
 	sub.endRetainedIf(func(_ topic, old *entry) bool { return sub.table.source != nil || !now.Match(old.parameters()) })
-	sub.stream.mu.Unlock()
 	return true
 }
 
@@ -128,18 +126,13 @@ func (r *resubscription) moveAsk(old *ask) {
 	}
 	sub, t, tp := r.sub, r.sub.table, r.sub.topicOf(old)
 	was := old.entryOf(sub)
-	sub.stream.mu.Lock()
 	had := cmp.Or(sub.lastSentOf(tp, old), nothing)
-	sub.stream.mu.Unlock()
 	// Join before leaving: a subscription without any ask is dropped from the index.
 	l := locator{name: old.spelling}
 	a := t.join(sub, old.name, sub.keyFor(tp, &l), l)
 	r.removed, r.added = append(r.removed, old.number), append(r.added, a.number)
 	old.leave(sub)
 	sub.refuseWildcard(a)
-
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
 	sub.setSentOf(tp, a, had)
 	switch now := a.entryOf(sub); {
 	case sub.isWildcard(tp) && t.source == nil && slices.Equal(t.listing(byNames, old.constraints), t.listing(byNames, a.constraints)):

@@ -69,6 +69,8 @@ func (s *stream) reserve(ctx context.Context) error {
 
 // topicsDue returns about how many topics the next responses have.
 func (s *stream) topicsDue() (n int) {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.dueSubs {

@@ -40,7 +40,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 		return err
 	}
 	r.sortNames()
-	r.settle(-1)
+	sub.stream.settle(sub)
 	return nil
 }
 
@@ -51,7 +51,7 @@ func (r *resubscription) choose() error {
 	if !r.goesOn() {
 		return errClosed
 	}
-	r.settle(1)
+	r.sub.settling.Add(1)
 	for _, a := range r.change.removed {
 		if !r.next() {
 			return errClosed
@@ -87,9 +87,7 @@ func (r *resubscription) note() {
 func (r *resubscription) leave(a *ask) {
 	sub := r.sub
 	if sub.addressing == byLocators { // see dueStillCovered
-		sub.stream.mu.Lock()
 		sub.keepSent(a, a.entryOf(sub))
-		sub.stream.mu.Unlock()
 	}
 	r.removed = append(r.removed, a.number)
 	a.leave(sub)
@@ -106,25 +104,22 @@ func (r *resubscription) join(tp topic, l locator) error {
 	a := sub.table.join(sub, tp.name, key, l)
 	r.added = append(r.added, a.number)
 	tp = sub.topicOf(a)
-	sub.stream.mu.Lock()
 	if sub.items.get(tp).has == nil {
 		sub.items.setHas(tp, nothing)
 	}
-	sub.stream.mu.Unlock()
 	sub.refuseWildcard(a)
 	return nil
 }
 
-// settle notes that the change begins, or that it has ended.
-func (r *resubscription) settle(more int) { r.sub.stream.settle(r.sub, more) }
-
-// settle adds to the changes of a subscription that are under way.
-func (s *stream) settle(sub *subscription, more int) {
+// settle notes that a change of a subscription has ended.
+func (s *stream) settle(sub *subscription) {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub.settling += more
+	left := sub.settling.Add(-1)
 	s.markDue(sub)
-	if sub.settling == 0 && len(s.dueSubs) > 0 {
+	if left == 0 && len(s.dueSubs) > 0 { // which may have waited for this one
 		s.signal()
 	}
 }

@@ -170,13 +170,6 @@ func (sub *subscription) requestedAgain(tp topic) {
 	}
 }
 
-// endRetainedOf ends those of a name, which is now in error. The caller holds Store.mu.
-func (sub *subscription) endRetainedOf(key nameKey) {
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	sub.endRetainedIf(func(tp topic, _ *entry) bool { return tp.name == key })
-}
-
 // endRetainedIf ends those for which end is true. The caller holds stream.mu.
 func (sub *subscription) endRetainedIf(end func(topic, *entry) bool) {
 	for tp, old := range sub.kept {

@@ -36,7 +36,7 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if !p.take(sub, req, again) || again {
 		return nil
 	}
-	defer p.settle(sub, -1)
+	defer p.settle(sub)
 	p.enter()
 	wanted := requested(sub.addressing, req.GetResourceNames(), req.GetResourceLocators())
 	// Envoy, xDS protocol, "How the client specifies what resources to return".
@@ -74,7 +74,7 @@ func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again 
 	if !stale {
 		got, changed = d.answered(req.GetResponseNonce(), req.GetErrorDetail(), req.GetVersionInfo() == d.version)
 		if !again {
-			sub.settling++
+			sub.settling.Add(1)
 		}
 	}
 	p.mu.Unlock()

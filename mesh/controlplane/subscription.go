@@ -41,22 +41,25 @@ type subscription struct {
 	number            uint32
 	joined, wildcards int
 
-	// Guarded by stream.mu.
+	// What the client has, and what is due: guarded by stream.mu and Store.mu held for reading, or by Store.mu held for writing.
 
 	items items
-	// computed are the results of computations by name, also guarded by Store.mu held for reading.
+	// computed are the results of computations by name.
 	computed map[nameKey]*computed
 	// settling counts the changes of what is subscribed that are under way; nothing is sent meanwhile.
-	settling int
+	settling atomic.Int32
 	// claims is what the claims that are kept, and not compared yet, count for.
 	claims int64
-	// resumes is set for a SotW client that has a version from an earlier stream, and does not understand an
-	// error after which the resource is to stay in use.
-	resumes bool
 	// queued is set while the subscription is in stream.dueSubs.
 	queued bool
 	// last are the resources of the last complete response of Clusters, ordered by name.
-	last     []*Resource
+	last []*Resource
+
+	// Guarded by stream.mu.
+
+	// resumes is set for a SotW client that has a version from an earlier stream, and does not understand an
+	// error after which the resource is to stay in use.
+	resumes  bool
 	delivery delivery
 }
 
@@ -103,23 +106,14 @@ func (sub *subscription) rivals(r *Resource, yield func(topic, *entry)) {
 }
 
 // entryChanged is changed for the entry of an ask that the subscription has joined.
-func (sub *subscription) entryChanged(a *ask, old, now *entry) {
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
+func (sub *subscription) entryChanged(a *ask, old *entry, exists bool) {
 	sub.keepSent(a, old)
-	sub.differs(sub.topicOf(a), now != nil, old)
+	sub.changed(sub.topicOf(a), exists, old)
 }
 
-// changed records that a subscribed topic differs from what the client knows. The store calls it.
+// changed records that a subscribed topic differs from what the client knows. The store calls it, with mu held for writing.
 // deleted is the old entry if the topic does not exist because that was deleted.
 func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	sub.differs(tp, exists, deleted)
-}
-
-// differs is changed with stream.mu held.
-func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 	s := sub.stream
 	s.last.changes.Add(1)
 	if exists {

@@ -89,7 +89,7 @@ func (a *ask) notify(s *slot, changes []variantChange) {
 		return
 	}
 	for sub := range a.subscriptions() {
-		sub.entryChanged(a, old, a.choice)
+		sub.entryChanged(a, old, a.choice != nil)
 	}
 }
 
@@ -122,7 +122,7 @@ func (a *ask) notifyOf(key nameKey, before, s *slot, changes []variantChange) {
 		}
 		inError := s.inError()
 		if inError {
-			sub.endRetainedOf(key)
+			sub.endRetainedIf(func(tp topic, _ *entry) bool { return tp.name == key })
 		}
 		for _, change := range changes {
 			of := change.of().parameters()
