@@ -92,7 +92,7 @@ func (a *ask) leave(sub *subscription) {
 	switch {
 	case a.own[sub] != nil:
 		a.own[sub].update()
-	case a.demand != nil && a.subs.len() == 0:
+	case a.demand != nil && len(a.subs) == 0:
 		a.demand.update()
 	default:
 		a.dropIfUnused()
@@ -101,7 +101,7 @@ func (a *ask) leave(sub *subscription) {
 
 // dropIfUnused removes an ask without subscriptions and demands.
 func (a *ask) dropIfUnused() {
-	if a.subs.len() == 0 && a.demand == nil && len(a.own) == 0 {
+	if len(a.subs) == 0 && a.demand == nil && len(a.own) == 0 {
 		a.table.removeAsk(a)
 	}
 }

@@ -111,23 +111,14 @@ func (s *stream) decided() (list []decided) {
 	s.mu.Unlock()
 	s.usage.peer.enter()
 	defer s.usage.peer.leave()
-	turn := s.store.reading(s.usage.peer)
-	turn.resume = func() bool { return !s.released }
-	turn.lock()
-	defer turn.unlock()
-	if s.released {
-		return nil
-	}
+	s.yields = true
 	for _, sub := range subs {
-		for a := range sub.asks() {
-			if !turn.next() {
-				return nil
-			}
+		sub.eachAsk(func(a *ask) {
 			// Invalid locators, and what contradicts the client's node, were not asked about.
 			if a.refused == nil || a.refused.denied && !a.refused.contradicts {
 				list = append(list, decided{sub.typeURL, xdsname.Canonical(sub.locator(a).name), a.refused != nil})
 			}
-		}
+		})
 	}
 	return list
 }

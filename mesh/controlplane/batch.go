@@ -38,9 +38,8 @@ type (
 		heartbeat bool
 	}
 	namedLoss struct {
-		topic      topic
-		addressing addressing
-		of         *discoverypb.ResourceName
+		topic topic
+		of    *discoverypb.ResourceName
 		// old is what the client knows: absence if it has asked for it.
 		old *entry
 	}
@@ -53,7 +52,7 @@ type (
 
 // whole reports whether the removal is by name alone: the client knows no constraints, or the variant of a claim that matches nothing is
 // unknown.
-func (n namedLoss) whole() bool { return n.addressing == byNames || n.old.claimed() }
+func (n namedLoss) whole() bool { return n.topic.which == "" || n.old.claimed() }
 
 func (n *batch) empty() bool {
 	return len(n.resources) == 0 && len(n.lost) == 0 && len(n.errors) == 0 && !n.answer

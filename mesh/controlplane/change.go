@@ -1,5 +1,10 @@
 package controlplane
 
+import (
+	"maps"
+	"slices"
+)
+
 // subscriptionChange is the difference that one request makes.
 type subscriptionChange struct {
 	// added are new topics, with the client's locators.
@@ -51,13 +56,10 @@ func (sub *subscription) eachAsk(f func(*ask)) (whole bool) {
 	defer turn.unlock()
 	names, version := sub.names, sub.namesVersion
 	turn.resume = func() bool { return sub.namesVersion == version }
-	for i := range names.len() {
-		if !turn.next() {
-			return false
-		}
-		f(sub.table.index.asks.get(names[i]))
+	for number := range inTurns(turn, slices.Values(names)) {
+		f(sub.table.index.asks.get(number))
 	}
-	return true
+	return !turn.ended
 }
 
 // deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
@@ -66,14 +68,13 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 	change := subscriptionChange{interest: interestNamed, added: asked}
 	turn := sub.stream.store.reading(sub.stream.yielding())
 	turn.lock()
-	for tp := range dropped {
-		turn.next()
+	for tp := range inTurns(turn, maps.Keys(dropped)) {
 		if a := sub.askOf(tp); a != nil && !isIn(asked, tp) {
 			change.removed = append(change.removed, a)
 		}
 	}
-	for tp := range asked {
-		if turn.next(); sub.named(tp) {
+	for tp := range inTurns(turn, maps.Keys(asked)) {
+		if sub.named(tp) {
 			delete(asked, tp)
 			change.repeated = append(change.repeated, tp)
 		}

@@ -94,7 +94,7 @@ func hasName(resources []*Resource, name string) bool {
 // sender calls it, with Store.mu held for reading; see sortNames.
 func (sub *subscription) asksInOrder() []*ask {
 	if sub.inOrder == nil {
-		sub.inOrder = sub.sorted(slices.AppendSeq(make([]*ask, 0, sub.names.len()), sub.asks()))
+		sub.inOrder = sub.sorted(slices.AppendSeq(make([]*ask, 0, len(sub.names)), sub.asks()))
 	}
 	return sub.inOrder
 }
@@ -109,7 +109,7 @@ func (sub *subscription) sorted(asks []*ask) []*ask {
 // sortNames prepares asksInOrder of a client with many names, without Store.mu. The sender does not look at the subscription until the
 // change is complete.
 func (r *resubscription) sortNames() {
-	sub, all := r.sub, make([]*ask, 0, r.sub.names.len())
+	sub, all := r.sub, make([]*ask, 0, len(r.sub.names))
 	if sub.mode != pushAll || cap(all) <= r.pace.due || !sub.eachAsk(func(a *ask) { all = append(all, a) }) {
 		return
 	}

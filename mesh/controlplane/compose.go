@@ -322,7 +322,7 @@ func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 // with its constraints: a removal by name alone would also apply to subscriptions that are on
 // their way to the server.
 func (w *composer) markRemoved(tp topic, old *entry) {
-	w.batch.lost = append(w.batch.lost, namedLoss{tp, w.sub.addressing, w.sub.resourceName(tp, old), old})
+	w.batch.lost = append(w.batch.lost, namedLoss{tp, w.sub.resourceName(tp, old), old})
 }
 
 // addError adds an error, once.

@@ -124,7 +124,7 @@ func (d *Demand) live() bool {
 	if d.sub != nil && !d.ask.hasSub(d.sub) {
 		return false
 	}
-	return d.stands() && d.ask.subs.len() > 0
+	return d.stands() && len(d.ask.subs) > 0
 }
 
 // update has the source notified, soon, if the demand has begun or ended. One that ended before the source
@@ -186,8 +186,7 @@ func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
 // which is held in turns: a demand may begin, end or be dropped meanwhile.
 func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
 	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace, queue: &s.queue, began: time.Now()}
-	for d := range pending {
-		turn.next()
+	for d := range inTurns(&turn, maps.Keys(pending)) {
 		switch {
 		case d.live() == d.begun:
 		case d.live():

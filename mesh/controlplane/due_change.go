@@ -1,5 +1,10 @@
 package controlplane
 
+import (
+	"maps"
+	"slices"
+)
+
 // makeDue records what the change makes due.
 func (r *resubscription) makeDue(before interest) error {
 	r.turns = r.sub.stream.store.recording(r.sub.stream, r.sub.stream.yielding())
@@ -17,17 +22,18 @@ func (r *resubscription) makeDue(before interest) error {
 	if err := r.compareRemoved(); err != nil {
 		return err
 	}
-	return r.dueAgain(before)
+	r.dueAgain(before)
+	if r.ended {
+		return errClosed
+	}
+	return nil
 }
 
 // compareRemoved forgets what was removed, makes due what a delta client may take for something that it still has, and records what it
 // claims to have. The caller holds stream.mu.
 func (r *resubscription) compareRemoved() error {
 	sub, change, forget := r.sub, r.change, false
-	for _, a := range change.removed {
-		if !r.next() {
-			return errClosed
-		}
+	for a := range inTurns(&r.turns, slices.Values(change.removed)) {
 		tp := sub.topicOf(a)
 		had := sub.items.get(tp).has
 		sub.forgetSent(tp)
@@ -46,15 +52,10 @@ func (r *resubscription) compareRemoved() error {
 		return nil
 	}
 	if forget {
-		if err := r.forgetUnwanted(); err != nil {
-			return err
-		}
+		r.forgetUnwanted()
 	}
-	for name, version := range change.known {
-		if !r.next() {
-			return errClosed
-		}
-		if err := sub.acceptClaim(name, version); err != nil {
+	for name := range inTurns(&r.turns, maps.Keys(change.known)) {
+		if err := sub.acceptClaim(name, change.known[name]); err != nil {
 			return err
 		}
 	}
@@ -63,19 +64,13 @@ func (r *resubscription) compareRemoved() error {
 
 // dueAgain makes due what the client has subscribed to. It may know it from before; over delta, only the first request lists what
 // it has. The caller holds stream.mu.
-func (r *resubscription) dueAgain(before interest) error {
+func (r *resubscription) dueAgain(before interest) {
 	sub, change := r.sub, r.change
 	again := sub.mode != pushDifference || before != interestUnknown
-	for tp := range change.added {
-		if !r.next() {
-			return errClosed
-		}
+	for tp := range inTurns(&r.turns, maps.Keys(change.added)) {
 		sub.dueNamed(tp, again)
 	}
-	for _, tp := range change.repeated {
-		if !r.next() {
-			return errClosed
-		}
+	for tp := range inTurns(&r.turns, slices.Values(change.repeated)) {
 		sub.dueNamed(tp, true)
 	}
 	switch sub.mode {
@@ -91,7 +86,6 @@ func (r *resubscription) dueAgain(before interest) error {
 	case pushDifference:
 		sub.compareClaims()
 	}
-	return nil
 }
 
 // dueNamed makes a topic that is subscribed by name due. The item has the name of the ask: many streams may subscribe to one long name.
@@ -110,13 +104,10 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 
 // forgetUnwanted drops the state of what is no longer subscribed. While there is a wildcard, the
 // removal of what that does not cover is due, as the client cannot know.
-func (r *resubscription) forgetUnwanted() error {
+func (r *resubscription) forgetUnwanted() {
 	sub := r.sub
 	dropsDue := sub.addressing == byNames && !sub.wildcard()
-	for tp := range sub.items.of.m {
-		if !r.next() {
-			return errClosed
-		}
+	for tp := range inTurns(&r.turns, maps.Keys(sub.items.of.m)) {
 		e := sub.items.get(tp).has
 		switch {
 		case sub.wants(tp, e):
@@ -132,5 +123,4 @@ func (r *resubscription) forgetUnwanted() error {
 			}
 		}
 	}
-	return nil
 }

@@ -131,7 +131,7 @@ func (a *ask) removeSub(sub *subscription) {
 
 // nextPayer returns the peer of a remaining subscription, nil if there is none.
 func (a *ask) nextPayer() *peerUsage {
-	if a.subs.len() == 0 {
+	if len(a.subs) == 0 {
 		return nil
 	}
 	return a.table.index.subs.get(a.subs[0]).stream.usage.peer
@@ -144,7 +144,7 @@ func (a *ask) hasSub(sub *subscription) bool {
 // subscriptions returns the subscriptions of an ask, which must not change meanwhile.
 func (a *ask) subscriptions() iter.Seq[*subscription] {
 	return func(yield func(*subscription) bool) {
-		for _, number := range a.subs.all() {
+		for _, number := range a.subs {
 			if !yield(a.table.index.subs.get(number)) {
 				return
 			}

@@ -160,7 +160,7 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 	t.Helper()
 	names := len(s.subs)
 	for typeURL, sub := range s.subs {
-		names += sub.names.len()
+		names += len(sub.names)
 		table := store.tables[typeURL]
 		indexed := 0
 		joined := 0
@@ -182,8 +182,8 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 				checkAsk(t, table, key, a)
 			}
 		}
-		if indexed != sub.names.len() {
-			t.Fatalf("%s: %d names in the index, %d subscribed", typeURL, indexed, sub.names.len())
+		if indexed != len(sub.names) {
+			t.Fatalf("%s: %d names in the index, %d subscribed", typeURL, indexed, len(sub.names))
 		}
 	}
 	if names != s.usage.names {

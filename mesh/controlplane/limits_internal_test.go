@@ -97,8 +97,8 @@ func checkPayers(t *testing.T, store *Store, q *quotas) {
 				for sub := range a.subscriptions() {
 					pays = pays || a.payer == sub.stream.usage.peer
 				}
-				if !pays || (a.payer == nil) != (a.subs.len() == 0) {
-					t.Fatalf("%q, with %d subscriptions, is not paid for by one of them", a.spelling, a.subs.len())
+				if !pays || (a.payer == nil) != (len(a.subs) == 0) {
+					t.Fatalf("%q, with %d subscriptions, is not paid for by one of them", a.spelling, len(a.subs))
 				}
 				if a.payer != nil {
 					names += a.weight()

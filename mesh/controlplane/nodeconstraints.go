@@ -108,11 +108,11 @@ func (r *resubscription) constrain(now dynparam.Constraints) bool {
 	sub := r.sub
 	sub.implicit = now
 	sub.settling.Add(1)
-	for _, a := range asks {
-		if !r.next() {
-			return false
-		}
+	for a := range inTurns(&r.turns, slices.Values(asks)) {
 		r.moveAsk(a)
+	}
+	if r.ended {
+		return false
 	}
 	r.note()
 	sub.endRetainedIf(func(_ topic, old *entry) bool { return sub.table.source != nil || !now.Match(old.parameters()) })

@@ -1,14 +1,9 @@
 package controlplane
 
-import (
-	"iter"
-	"slices"
-)
+import "slices"
 
 // numbers is an ordered set of numbers that numbered gave out.
 type numbers []uint32
-
-func (n numbers) len() int { return len(n) }
 
 // find returns the position of a number, in order, and whether it is in the set.
 func (n numbers) find(number uint32) (int, bool) { return slices.BinarySearch(n, number) }
@@ -17,9 +12,6 @@ func (n numbers) has(number uint32) bool {
 	_, ok := n.find(number)
 	return ok
 }
-
-// all returns the positions and the numbers.
-func (n numbers) all() iter.Seq2[int, uint32] { return slices.All(n) }
 
 // insert reports whether the number was not in the set. A long list grows by an eighth: there are as many lists as names.
 func (n *numbers) insert(number uint32) bool {
@@ -51,7 +43,7 @@ func (n *numbers) remove(number uint32) bool {
 func (n numbers) change(removed, added []uint32) numbers {
 	slices.Sort(removed)
 	slices.Sort(added)
-	next := make(numbers, 0, max(0, n.len()+len(added)-len(removed)))
+	next := make(numbers, 0, max(0, len(n)+len(added)-len(removed)))
 	for _, number := range n {
 		if numbers(removed).has(number) {
 			continue // it may be that of another ask now, in added

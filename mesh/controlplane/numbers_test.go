@@ -57,21 +57,21 @@ func TestNumbers(t *testing.T) {
 	for number := range want {
 		n.remove(number)
 	}
-	if n.len() != 0 || cap(n) > 64 {
-		t.Errorf("%d numbers are left, in a list with room for %d", n.len(), cap(n))
+	if len(n) != 0 || cap(n) > 64 {
+		t.Errorf("%d numbers are left, in a list with room for %d", len(n), cap(n))
 	}
 }
 
 func checkNumbers(t *testing.T, n *numbers, want map[uint32]bool) {
 	t.Helper()
 	var got []uint32
-	for i, number := range n.all() {
+	for i, number := range *n {
 		if at, found := n.find(number); at != i || !found {
 			t.Fatalf("%d is found at %d, %t, want %d", number, at, found, i)
 		}
 		got = append(got, number)
 	}
-	if sorted := slices.Sorted(maps.Keys(want)); !slices.Equal(got, sorted) || n.len() != len(want) {
+	if sorted := slices.Sorted(maps.Keys(want)); !slices.Equal(got, sorted) || len(*n) != len(want) {
 		t.Fatalf("got %v, want %v", got, sorted)
 	}
 }

@@ -52,21 +52,18 @@ func (r *resubscription) choose() error {
 		return errClosed
 	}
 	r.sub.settling.Add(1)
-	for _, a := range r.change.removed {
-		if !r.next() {
-			return errClosed
-		}
+	for a := range inTurns(&r.turns, slices.Values(r.change.removed)) {
 		r.leave(a)
 	}
 	r.note()
-	for tp, l := range r.change.added {
-		if !r.next() {
-			return errClosed
-		}
-		if err := r.join(tp, l); err != nil {
+	for tp := range inTurns(&r.turns, maps.Keys(r.change.added)) {
+		if err := r.join(tp, r.change.added[tp]); err != nil {
 			r.note()
 			return err
 		}
+	}
+	if r.ended {
+		return errClosed
 	}
 	r.note()
 	r.sub.interest = r.change.interest
@@ -144,7 +141,7 @@ func (s *Store) release(st *stream) {
 		// The reader, which may be comparing a last request with them, learns that they have changed.
 		left := sub.names
 		sub.setNames(nil)
-		for _, number := range left.all() {
+		for _, number := range left {
 			a := sub.table.index.asks.get(number)
 			a.leave(sub)
 			turn.next()

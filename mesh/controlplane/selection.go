@@ -66,7 +66,7 @@ func (sub *subscription) setNames(names numbers) {
 
 // askOf returns the ask of a topic that is subscribed by name, nil for any other topic.
 func (sub *subscription) askOf(tp topic) *ask {
-	if sub.names.len() == 0 {
+	if len(sub.names) == 0 {
 		return nil
 	}
 	if sub.addressing == byLocators && !strings.HasPrefix(tp.which, markConstraints) {
@@ -89,7 +89,7 @@ func (sub *subscription) named(tp topic) bool { return sub.askOf(tp) != nil }
 // asks returns the asks that are subscribed by name.
 func (sub *subscription) asks() iter.Seq[*ask] {
 	return func(yield func(*ask) bool) {
-		for _, number := range sub.names.all() {
+		for _, number := range sub.names {
 			if !yield(sub.table.index.asks.get(number)) {
 				return
 			}
@@ -100,7 +100,7 @@ func (sub *subscription) asks() iter.Seq[*ask] {
 // asksFor returns those for one name. For a client that subscribes by names there is at most one.
 func (sub *subscription) asksFor(key nameKey) iter.Seq[*ask] {
 	return func(yield func(*ask) bool) {
-		if sub.names.len() == 0 {
+		if len(sub.names) == 0 {
 			return
 		}
 		if sub.addressing == byNames {

@@ -238,11 +238,11 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 
 // addNames adds the subscribed names and locators, and what was sent of them. The caller holds Store.mu and stream.mu.
 func (sub *subscription) addNames(t *TypeStatus, most int) {
-	t.NameCount = sub.names.len()
+	t.NameCount = len(sub.names)
 	if t.Wildcard {
 		t.NameCount -= sub.wildcards
 	}
-	some := min(sub.names.len(), most)
+	some := min(len(sub.names), most)
 	t.Names = make([]string, 0, some)
 	versions := sub.stream.wraps(sub)
 	for a := range sub.asks() {
@@ -267,7 +267,7 @@ func (sub *subscription) addNames(t *TypeStatus, most int) {
 // change meanwhile.
 func (sub *subscription) addErrors(t *TypeStatus, most int, turn *turns) {
 	version := sub.namesVersion
-	turn.resume = func() bool { return sub.namesVersion == version }
+	turn.resume, turn.ended = func() bool { return sub.namesVersion == version }, false
 	for tp, e := range sub.allSent {
 		if !turn.next() {
 			return

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"iter"
 	"sync"
 	"time"
 )
@@ -43,6 +44,8 @@ type turns struct {
 	began  time.Time
 	items  int
 	queued bool
+	// ended is set once the work is not to go on.
+	ended bool
 }
 
 func (t *turns) lock() {
@@ -75,8 +78,8 @@ func (t *turns) isOver() bool {
 // next is called before each item of the work. It gives others their turn if it is due, and reports whether the
 // work is to go on.
 func (t *turns) next() bool {
-	if t.items++; !t.isOver() {
-		return true
+	if t.items++; t.ended || !t.isOver() {
+		return !t.ended
 	}
 	if t.pause != nil {
 		t.pause()
@@ -92,7 +95,19 @@ func (t *turns) next() bool {
 		t.queued = true
 	}
 	t.lock()
-	return t.resume == nil || t.resume()
+	t.ended = t.resume != nil && !t.resume()
+	return !t.ended
+}
+
+// inTurns returns the items of the work, and ends if that is not to go on.
+func inTurns[T any](t *turns, items iter.Seq[T]) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for item := range items {
+			if !t.next() || !yield(item) {
+				return
+			}
+		}
+	}
 }
 
 // yielding returns the peer for turns of a change of the stream's subscriptions: a request that is not large is carried out
