@@ -34,8 +34,6 @@ type (
 	namedResource struct {
 		name     string
 		resource *Resource
-		// heartbeat is set to send it without its bytes.
-		heartbeat bool
 	}
 	namedLoss struct {
 		topic topic
@@ -85,21 +83,7 @@ const envelopeSize = 32
 
 // size is the approximate size of the resource in a response, without its name.
 func (r *Resource) size() int {
-	return envelopeSize + len(r.version) + len(r.parameters.Key()) + len(r.packed.TypeUrl) + len(r.packed.Value)
-}
-
-func (n namedResource) size() int {
-	if n.heartbeat {
-		return 2*envelopeSize + len(n.name) + len(n.resource.parameters.Key())
-	}
-	return n.resource.size() + len(n.name)
-}
-
-func (n namedResource) message(d addressing) *discoverypb.Resource {
-	if n.heartbeat {
-		return n.resource.heartbeat(n.name, d)
-	}
-	return n.resource.message(n.name, d)
+	return envelopeSize + len(r.version) + len(r.parameters.Key()) + len(r.packed.GetTypeUrl()) + len(r.packed.GetValue())
 }
 
 // nextResponse moves items of about limit bytes, at least one, from n into a response. explain returns an error that says more about
@@ -121,10 +105,10 @@ func (n *batch) nextResponse(limit int, explain func(name string) *resourceError
 		next := n.resources[0]
 		// Variants of one name stay together: the client chooses among all of them.
 		together := i > 0 && resp.Resources[i-1].Name == next.name
-		if !fits(next.size()) && !together {
+		if !fits(next.resource.size()+len(next.name)) && !together {
 			return resp
 		}
-		resp.Resources = append(resp.Resources, next.message(n.sub.addressing))
+		resp.Resources = append(resp.Resources, next.resource.message(next.name, n.sub.addressing))
 		n.resources = n.resources[1:]
 	}
 	for ; len(n.lost) > 0; n.lost = n.lost[1:] {
@@ -203,9 +187,9 @@ func (n batch) splitComplete() (first, last batch) {
 	first = n
 	first.complete = inOrder(slices.Concat(n.complete, deleted))
 	// The deleted Clusters may match subscriptions that have errors.
-	w := &composer{sub: n.sub, batch: first, failed: map[topic]bool{}}
+	w := &composer{sub: n.sub, batch: first}
 	for _, e := range n.errors {
-		w.failed[e.topic] = true
+		w.failed.add(e.topic)
 	}
 	w.addRivals()
 	n.errors = w.batch.errors

@@ -15,7 +15,7 @@ type composer struct {
 	// sent are the resources in batch, for byLocators, where topics may share a resource.
 	sent map[resourceID]bool
 	// failed are the topics whose errors are in batch.
-	failed map[topic]bool
+	failed topics
 }
 
 // collect returns what is due, in push order, and records it as sent. The caller holds Store.mu for reading, and mu.
@@ -31,7 +31,7 @@ func (s *stream) collect() []batch {
 
 // compose returns what to send of what is due, and records it as sent. The caller holds Store.mu for reading, and stream.mu.
 func (sub *subscription) compose() batch {
-	w := &composer{sub: sub, batch: batch{sub: sub}}
+	w := &composer{sub: sub, batch: batch{sub: sub}, sent: map[resourceID]bool{}}
 	d := &sub.items
 	if sub.withholds() { // due when its source answers
 		return w.batch
@@ -327,15 +327,12 @@ func (w *composer) markRemoved(tp topic, old *entry) {
 
 // addError adds an error, once.
 func (w *composer) addError(tp topic, e *entry) {
-	if w.failed[tp] {
+	if w.failed.has(tp) {
 		return
 	}
 	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
 	w.sub.setSent(tp, e)
-	if w.failed == nil {
-		w.failed = map[topic]bool{}
-	}
-	w.failed[tp] = true
+	w.failed.add(tp)
 }
 
 // addAbsence adds an error that says that a name does not exist, as SotW has no removals.
@@ -363,9 +360,6 @@ func (w *composer) addResource(tp topic, a *ask, e *entry) {
 		if id.name = next.name; w.sent[id] {
 			return
 		}
-		if w.sent == nil {
-			w.sent = map[resourceID]bool{}
-		}
 		w.sent[id] = true
 	}
 	w.batch.resources = append(w.batch.resources, next)
@@ -379,7 +373,7 @@ func (w *composer) addRivals() {
 	}
 	add := func(tp topic, e *entry) {
 		switch {
-		case w.failed[tp]:
+		case w.failed.has(tp):
 		case e.err != nil:
 			w.addError(tp, e)
 		default:

@@ -3,7 +3,6 @@ package controlplane
 import (
 	"fmt"
 
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -80,12 +79,13 @@ func (w *composer) addHeartbeats(renewed topics) {
 			continue
 		}
 		sent[now.resource.id()] = true
-		w.batch.resources = append(w.batch.resources, namedResource{w.sub.spelling(tp, now), now.resource, true})
+		w.batch.resources = append(w.batch.resources, namedResource{w.sub.spelling(tp, now), now.resource.heartbeat()})
 	}
 }
 
 // heartbeat is the resource without its bytes.
-func (r *Resource) heartbeat(name string, d addressing) *discoverypb.Resource {
-	whole := r.message(name, d)
-	return &discoverypb.Resource{Name: name, Version: r.version, Ttl: whole.Ttl, DynamicParameters: whole.DynamicParameters}
+func (r *Resource) heartbeat() *Resource {
+	h := &Resource{name: r.name, parameters: r.parameters, version: r.version, ttl: r.ttl}
+	h.wrap()
+	return h
 }

@@ -113,13 +113,21 @@ func read(m *discoverypb.Resource) (*Resource, error) {
 	}
 	// TP2, "Non-Cacheability of DPDS".
 	r.doNotCache = r.doNotCache || r.packed.TypeUrl == dynparam.MapTypeURL
+	r.wrap()
+	return r, nil
+}
+
+func (r *Resource) wrap() {
 	for d := range r.wrapped {
-		r.wrapped[d] = sync.OnceValue(func() *anypb.Any { return packedEnvelope(r.message(r.name, addressing(d))) })
+		r.wrapped[d] = sync.OnceValue(func() *anypb.Any {
+			// Only a name that is not UTF-8 could fail, and Tx accepts none.
+			value, _ := proto.MarshalOptions{Deterministic: true}.Marshal(r.message(r.name, addressing(d)))
+			return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
+		})
 	}
-	if p.IsZero() { // the envelopes are equal
+	if r.parameters.IsZero() { // the envelopes are equal
 		r.wrapped[byLocators] = r.wrapped[byNames]
 	}
-	return r, nil
 }
 
 // newResource serializes m, once for all streams. An Any is the packed resource itself.
@@ -161,12 +169,6 @@ func (r *Resource) message(name string, d addressing) *discoverypb.Resource {
 		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
 	}
 	return m
-}
-
-// packedEnvelope returns an envelope for SotW. Only a name that is not UTF-8 could fail, and Tx accepts none.
-func packedEnvelope(m *discoverypb.Resource) *anypb.Any {
-	value, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
 }
 
 // resourceName returns the name in a resource message.

@@ -27,9 +27,6 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err != nil {
 		return err
 	}
-	if sub.interest == interestUnknown && req.GetVersionInfo() != "" {
-		p.resumes(sub)
-	}
 	names := hashOf(req.GetResourceNames())
 	// Most ACKs have the names of the previous request.
 	again := sub.addressing == byNames && sub.interest != interestUnknown && sub.listed == names
@@ -53,14 +50,6 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	return nil
 }
 
-// resumes notes that the client has a version of an earlier stream.
-func (p *sotw) resumes(sub *subscription) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	sub.resumes = clientkind.Of(p.node.GetUserAgentName(), p.node.GetClientFeatures()) != clientkind.Dynxds &&
-		!slices.Contains(p.node.GetClientFeatures(), clientkind.RelayFeature)
-}
-
 // take records the request's ACK or NACK. It returns false if the request answers an older
 // response, and is to be ignored: the client will send another one, with its names at that time,
 // for the response that is on its way. Otherwise no response is made until it is carried out, unless it lists
@@ -68,6 +57,10 @@ func (p *sotw) resumes(sub *subscription) {
 func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again bool) bool {
 	p.mu.Lock()
 	d := &sub.delivery
+	if sub.interest == interestUnknown && req.GetVersionInfo() != "" {
+		sub.resumes = clientkind.Of(p.node.GetUserAgentName(), p.node.GetClientFeatures()) != clientkind.Dynxds &&
+			!slices.Contains(p.node.GetClientFeatures(), clientkind.RelayFeature)
+	}
 	stale := d.stale(req.GetResponseNonce())
 	var got Reply
 	var changed time.Time
@@ -129,11 +122,7 @@ func (p *sotw) response(b *batch) *discoverypb.DiscoveryResponse {
 		add(r)
 	}
 	for _, n := range b.resources {
-		if r := n.resource; n.heartbeat {
-			resources = append(resources, packedEnvelope(r.heartbeat(r.name, b.sub.addressing)))
-		} else {
-			add(r)
-		}
+		add(n.resource)
 	}
 	return &discoverypb.DiscoveryResponse{
 		VersionInfo:    b.version,
