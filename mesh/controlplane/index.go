@@ -12,7 +12,7 @@ type index struct {
 	subs numbered[subscription]
 }
 
-// numbered gives out numbers from 1 on; those that were returned are given out again.
+// numbered gives out numbers from 1 on; those that were returned are given out again. It has none, if all were.
 type numbered[T any] struct {
 	of   []*T
 	free []uint32
@@ -96,36 +96,25 @@ func (t *table) removeAsk(a *ask) {
 
 // addSub adds a subscription to an ask.
 func (a *ask) addSub(sub *subscription) {
-	if sub.number == 0 {
-		sub.number = a.table.index.subs.add(sub)
-	}
-	if a.subs.insert(sub.number) {
-		sub.countAsk(a, 1)
+	if a.subs.insert(sub.number) && a.name == wildcardKey {
+		sub.wildcards++
 	}
 	if a.payer == nil {
 		payNames(&a.payer, sub.stream.usage.peer, a.weight())
 	}
 }
 
-func (sub *subscription) countAsk(a *ask, by int) {
-	sub.joined += by
-	if a.name == wildcardKey {
-		sub.wildcards += by
-	}
-}
-
 func (a *ask) weight() int64 { return nameWeight(a.spelling, a.key) }
 
 func (a *ask) removeSub(sub *subscription) {
-	if sub.number == 0 || !a.subs.remove(sub.number) {
+	if !a.subs.remove(sub.number) {
 		return
 	}
 	if a.payer == sub.stream.usage.peer {
 		payNames(&a.payer, a.nextPayer(), a.weight())
 	}
-	if sub.countAsk(a, -1); sub.joined == 0 {
-		a.table.index.subs.remove(sub.number)
-		sub.number = 0
+	if a.name == wildcardKey {
+		sub.wildcards--
 	}
 }
 
@@ -137,9 +126,7 @@ func (a *ask) nextPayer() *peerUsage {
 	return a.table.index.subs.get(a.subs[0]).stream.usage.peer
 }
 
-func (a *ask) hasSub(sub *subscription) bool {
-	return sub.number != 0 && a.subs.has(sub.number)
-}
+func (a *ask) hasSub(sub *subscription) bool { return a.subs.has(sub.number) }
 
 // subscriptions returns the subscriptions of an ask, which must not change meanwhile.
 func (a *ask) subscriptions() iter.Seq[*subscription] {

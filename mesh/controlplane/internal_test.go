@@ -163,15 +163,13 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 		names += len(sub.names)
 		table := store.tables[typeURL]
 		indexed := 0
-		joined := 0
 		for a := range sub.asks() {
-			joined++
 			if tp := sub.topicOf(a); !a.hasSub(sub) || sub.askOf(tp) != a || table.index.asks.get(a.number) != a {
 				t.Fatalf("%s: %q is subscribed and not in the index", typeURL, a.spelling)
 			}
 		}
-		if joined != sub.joined || (joined > 0) != (sub.number > 0) {
-			t.Fatalf("%s: %d asks are joined, counted are %d by number %d", typeURL, joined, sub.joined, sub.number)
+		if table.index.subs.get(sub.number) != sub {
+			t.Fatalf("%s: the number %d is another subscription's", typeURL, sub.number)
 		}
 		if table == nil {
 			continue

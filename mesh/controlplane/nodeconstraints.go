@@ -127,7 +127,6 @@ func (r *resubscription) moveAsk(old *ask) {
 	sub, t, tp := r.sub, r.sub.table, r.sub.topicOf(old)
 	was := old.entryOf(sub)
 	had := cmp.Or(sub.lastSentOf(tp, old), nothing)
-	// Join before leaving: a subscription without any ask is dropped from the index.
 	l := locator{name: old.spelling}
 	a := t.join(sub, old.name, sub.keyFor(tp, &l), l)
 	r.removed, r.added = append(r.removed, old.number), append(r.added, a.number)

@@ -146,7 +146,8 @@ func (s *Store) release(st *stream) {
 			a.leave(sub)
 			turn.next()
 		}
-		sub.table.users--
+		sub.table.index.subs.remove(sub.number)
+		sub.number = 0
 		s.dropIfUnused(sub.table)
 	}
 }

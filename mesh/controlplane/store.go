@@ -162,7 +162,7 @@ func (s *Store) table(typeURL string) *table {
 // dropIfUnused drops the table of a type without resources, subscriptions or demands: clients may request any
 // type.
 func (s *Store) dropIfUnused(t *table) {
-	if t.users == 0 && len(t.asks.m) == 0 && (t.version == 0 || t.source != nil && len(t.slots) == 0) {
+	if len(t.index.subs.of) == 0 && len(t.asks.m) == 0 && (t.version == 0 || t.source != nil && len(t.slots) == 0) {
 		delete(s.tables, t.typeURL)
 	}
 }

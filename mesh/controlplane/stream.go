@@ -223,7 +223,7 @@ func (s *Store) begin(sub *subscription) error {
 		return errClosed
 	}
 	sub.table = s.table(sub.typeURL)
-	sub.table.users++
+	sub.number = sub.table.index.subs.add(sub)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sub.implicit = st.implicitFor(sub.typeURL, sub.addressing)

@@ -37,9 +37,9 @@ type subscription struct {
 
 	// implicit are the constraints of a client that sends none, or those that its node adds to its locators.
 	implicit dynparam.Constraints
-	// number is that in the index of the table, 0 while no ask is joined; joined counts the asks, and wildcards those for "*".
-	number            uint32
-	joined, wildcards int
+	// number is that in the index of the table, 0 once the stream has ended; wildcards counts the asks for "*".
+	number    uint32
+	wildcards int
 
 	// What the client has, and what is due: guarded by stream.mu and Store.mu held for reading, or by Store.mu held for writing.
 

@@ -25,8 +25,6 @@ type table struct {
 	asks   shrinkingMap[nameKey, []*ask]
 	crowds map[nameKey]map[string]*ask
 	index  index
-	// users counts the subscriptions of streams to the type, with or without names.
-	users int
 	// store has the table. source answers the subscriptions, nil if the slots do.
 	store  *Store
 	source *sourceOf

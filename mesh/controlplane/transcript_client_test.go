@@ -96,7 +96,9 @@ func (c *playedClient) explain(typeURL, name string, allowed func(string) bool) 
 }
 
 func (c *playedClient) end() {
-	c.stream.end().release(c.stream)
+	if !c.released {
+		c.stream.end().release(c.stream)
+	}
 }
 
 // due returns what the client is sent.
