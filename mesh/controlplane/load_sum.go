@@ -155,26 +155,24 @@ type intervalLoad struct {
 	RecentLoad
 }
 
-type localityKey struct{ region, zone, subZone string }
+// localityKey is a region, a zone and a sub-zone.
+type localityKey [3]string
 
 func (s *loadSum) copy() ClusterLoad {
 	load := s.ClusterLoad
 	load.Dropped = maps.Clone(load.Dropped)
 	load.Localities = make([]LocalityLoad, 0, len(s.localities))
-	for _, of := range s.localities {
-		at := *of
+	for _, key := range slices.SortedFunc(maps.Keys(s.localities), func(a, b localityKey) int { return slices.Compare(a[:], b[:]) }) {
+		at := *s.localities[key]
 		at.Metrics = maps.Clone(at.Metrics)
 		load.Localities = append(load.Localities, at)
 	}
-	slices.SortFunc(load.Localities, func(a, b LocalityLoad) int {
-		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.SubZone, b.SubZone))
-	})
 	return load
 }
 
-// take reports whether there is room for so many bytes more, and takes it. If there is none, clusters that nobody reports
-// any more make room, once in an interval at most.
-func (l *LoadReports) take(bytes int) bool {
+// take reports whether there is room for so many bytes more, and adds them to all and to those of a sum, which may be nil. If there is none, clusters that
+// nobody reports any more make room, once in an interval at most.
+func (l *LoadReports) take(of *int, bytes int) bool {
 	now := time.Now()
 	if l.bytes+bytes > l.limit && now.Sub(l.forgot) >= l.opts.Interval {
 		l.forgot = now
@@ -189,6 +187,9 @@ func (l *LoadReports) take(bytes int) bool {
 		return false
 	}
 	l.bytes += bytes
+	if of != nil {
+		*of += bytes
+	}
 	return true
 }
 
@@ -200,15 +201,6 @@ func (s *loadSum) inProgress() bool {
 		}
 	}
 	return false
-}
-
-// grow is take for a new part of a sum.
-func (l *LoadReports) grow(s *loadSum, bytes int) bool {
-	if !l.take(bytes) {
-		return false
-	}
-	s.bytes += bytes
-	return true
 }
 
 // add adds a report of a client, as far as there is room.
@@ -230,7 +222,7 @@ func (st *loadStream) add(report []*endpointpb.ClusterStats) {
 				localities:  make(map[localityKey]*LocalityLoad),
 				first:       now,
 			}
-			if !l.grow(s, clusterBytes+len(key.cluster)+len(key.service)) {
+			if !l.take(&s.bytes, clusterBytes+len(key.cluster)+len(key.service)) {
 				continue
 			}
 			l.sums[key] = s
@@ -240,7 +232,7 @@ func (st *loadStream) add(report []*endpointpb.ClusterStats) {
 		recent := s.recentIn(l.interval(now))
 		recent.Dropped += stats.GetTotalDroppedRequests()
 		for _, d := range stats.GetDroppedRequests() {
-			if _, known := s.Dropped[d.GetCategory()]; known || l.grow(s, loadBytes+len(d.GetCategory())) {
+			if _, known := s.Dropped[d.GetCategory()]; known || l.take(&s.bytes, loadBytes+len(d.GetCategory())) {
 				s.Dropped[d.GetCategory()] += d.GetDroppedCount()
 			}
 		}
@@ -267,10 +259,10 @@ func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocality
 	key := localityKey{stats.GetLocality().GetRegion(), stats.GetLocality().GetZone(), stats.GetLocality().GetSubZone()}
 	at := s.localities[key]
 	if at == nil {
-		if !l.grow(s, loadBytes+len(key.region)+len(key.zone)+len(key.subZone)) {
+		if !l.take(&s.bytes, loadBytes+len(key[0])+len(key[1])+len(key[2])) {
 			return false
 		}
-		at = &LocalityLoad{Region: key.region, Zone: key.zone, SubZone: key.subZone, Metrics: make(map[string]MetricLoad)}
+		at = &LocalityLoad{Region: key[0], Zone: key[1], SubZone: key[2], Metrics: make(map[string]MetricLoad)}
 		s.localities[key] = at
 	}
 	at.Issued += stats.GetTotalIssuedRequests()
@@ -294,7 +286,7 @@ func (st *loadStream) setInProgress(at *LocalityLoad, n uint64) {
 	case known && n == 0:
 		delete(st.inProgress, at)
 		st.reports.bytes -= inProgressBytes
-	case n > 0 && (known || st.reports.take(inProgressBytes)):
+	case n > 0 && (known || st.reports.take(nil, inProgressBytes)):
 		st.inProgress[at] = n
 	default:
 		return
@@ -315,7 +307,7 @@ func (l *LoadReports) measure(s *loadSum, at *LocalityLoad, name string, stats m
 	if stats.GetNumRequestsFinishedWithMetric() == 0 || math.IsNaN(m.Sum) || math.IsInf(m.Sum, 0) {
 		return
 	}
-	if known || l.grow(s, loadBytes+len(name)) {
+	if known || l.take(&s.bytes, loadBytes+len(name)) {
 		m.RPCs += stats.GetNumRequestsFinishedWithMetric()
 		at.Metrics[name] = m
 	}

@@ -30,7 +30,7 @@ func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
 func (s *stream) greeting() (*corepb.Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.node, s.phase == phaseGreeted
+	return s.node, s.greeted && !s.over
 }
 
 // constrain updates the constraints of the stream by its node. The caller holds no lock.

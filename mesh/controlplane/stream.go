@@ -61,8 +61,10 @@ type stream struct {
 	// processing a last request.
 	released bool
 
-	mu    sync.Mutex
-	phase phase
+	mu sync.Mutex
+	// greeted says that the node and the store are set, and over that the stream has ended, though its reader may be processing a last
+	// request.
+	greeted, over bool
 	// store is the server's until the stream is greeted, then that of storeFor; it does not change
 	// once there are subscriptions.
 	store *Store
@@ -90,16 +92,6 @@ type origin struct {
 	began    time.Time
 	peer     *peer.Peer
 }
-
-// phase is how far a stream has come. It is 0 before the first request.
-type phase int
-
-const (
-	// phaseGreeted: the node and the store are set.
-	phaseGreeted phase = iota + 1
-	// phaseOver: the stream has ended, though its reader may be processing a last request.
-	phaseOver
-)
 
 func newStream(ctx context.Context, id uint64, protocol Protocol, store *Store, opts *Options, u *streamUsage) *stream {
 	from, _ := peer.FromContext(ctx)
@@ -148,10 +140,10 @@ func (s *stream) move(node *corepb.Node) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.phase == phaseOver {
+	if s.over {
 		return errClosed
 	}
-	s.phase, s.node, s.store = phaseGreeted, node, to
+	s.greeted, s.node, s.store = true, node, to
 	return nil
 }
 
@@ -159,7 +151,7 @@ func (s *stream) move(node *corepb.Node) error {
 func (s *stream) end() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.phase = phaseOver
+	s.over = true
 	return s.store
 }
 
