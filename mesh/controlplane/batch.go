@@ -86,15 +86,17 @@ func (r *Resource) size() int {
 	return envelopeSize + len(r.version) + len(r.parameters.Key()) + len(r.packed.GetTypeUrl()) + len(r.packed.GetValue())
 }
 
-// nextResponse moves items of about limit bytes, at least one, from n into a response. explain returns an error that says more about
-// the absence of a resource, or nil. It is sent beside the removal, for clients that know errors.
-func (n *batch) nextResponse(limit int, explain func(name string) *resourceError) *discoverypb.DeltaDiscoveryResponse {
+// nextResponse moves items of about Options.MaxResponseSize, at least one, from n into a response. Beside the removal of what the client has asked
+// for it has an error with the text of Options.Absence, for clients that know errors.
+func (n *batch) nextResponse() *discoverypb.DeltaDiscoveryResponse {
 	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: n.sub.typeURL}
 	n.answer = false
 	if n.noMembers {
 		n.noMembers = false
 		return resp
 	}
+	st := n.sub.stream
+	limit := st.opts.MaxResponseSize
 	room := limit
 	fits := func(size int) bool {
 		ok := room == limit || size <= room
@@ -124,7 +126,7 @@ func (n *batch) nextResponse(limit int, explain func(name string) *resourceError
 		if lost.old != absence {
 			continue
 		}
-		if why := explain(lost.of.GetName()); why != nil {
+		if why := st.absenceText(n.sub.typeURL, lost.of.GetName()); why != nil {
 			message := why.message(lost.of)
 			room -= envelopeSize + proto.Size(message)
 			resp.ResourceErrors = append(resp.ResourceErrors, message)

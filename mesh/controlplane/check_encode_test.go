@@ -22,7 +22,7 @@ func newCheckEncoder() *explore.Encoder {
 			"subscription.namesVersion", "subscription.inOrder", "subscription.byName", "subscription.listed",
 			"retention.timer", "retention.bytes", "retained.due",
 			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "items.changed",
-			"Store.updating", "Store.ambiguous", "Store.pace", "table.listings", "shrinkingMap.most", "demands.sources", "Demand.Node",
+			"Store.updating", "Store.ambiguous", "Store.pace", "table.listings", "shrinkingMap.most", "sourceOf.notify", "Demand.Node",
 		),
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){
 			reflect.TypeFor[dynparam.Constraints](): keyOfDynamic,
@@ -30,7 +30,6 @@ func newCheckEncoder() *explore.Encoder {
 			reflect.TypeFor[*Resource]():            resourceText,
 			reflect.TypeFor[*resourceError]():       resourceText,
 			reflect.TypeFor[*refusal]():             func(e *explore.Encoder, v reflect.Value) { e.Text(v.Elem().FieldByName("wire").String()) },
-			reflect.TypeFor[*sourceOf]():            func(e *explore.Encoder, _ reflect.Value) { e.Byte(1) },
 		},
 	}
 }

@@ -3,7 +3,6 @@ package controlplane
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -230,9 +229,8 @@ func (x *trial) notify() {
 	s := x.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for source, pending := range maps.Clone(s.demands.pending) {
-		delete(s.demands.pending, source)
-		begun, ended := s.divide(pending)
+	for source := s.demands.pending(); source != nil; source = s.demands.pending() {
+		begun, ended := s.divide(source)
 		slices.SortFunc(begun, func(a, b *Demand) int { return strings.Compare(a.Name+a.Constraints.Key(), b.Name+b.Constraints.Key()) })
 		for _, d := range begun {
 			x.Tell("the source is asked for %s", d.Name)
@@ -309,7 +307,7 @@ func (x *trial) talk() (responses int) {
 			responses++
 		case x.dirty:
 			x.flush()
-		case len(x.store.demands.pending) > 0:
+		case x.store.demands.pending() != nil:
 			x.notify()
 		case slices.ContainsFunc(x.live, func(d *checkDemand) bool { return !d.answered }):
 			for i, d := range x.live {

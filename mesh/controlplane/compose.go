@@ -365,26 +365,35 @@ func (w *composer) addResource(tp topic, a *ask, e *entry) {
 	w.batch.resources = append(w.batch.resources, next)
 }
 
-// addRivals adds what the client needs to assign the resources to its subscriptions; see
-// subscription.rivals.
+// addRivals adds what the client needs to assign the resources to its subscriptions.
 func (w *composer) addRivals() {
 	if w.sub.addressing == byNames {
 		return
 	}
-	add := func(tp topic, e *entry) {
-		switch {
-		case w.failed.has(tp):
+	for _, r := range w.batch.complete {
+		w.addRivalsOf(r)
+	}
+	for i := 0; i < len(w.batch.resources); i++ {
+		w.addRivalsOf(w.batch.resources[i].resource)
+	}
+}
+
+// addRivalsOf adds the subscriptions by name that a resource, which is about to be sent, matches although they have another entry, with that
+// entry. It must be sent beside the resource: the client gives a resource to every subscription that it matches, unless the response
+// has one to prefer, or an error.
+func (w *composer) addRivalsOf(r *Resource) {
+	for a := range w.sub.asksFor(r.key) {
+		tp := w.sub.topicOf(a)
+		if a.refused != nil || !a.constraints.Match(r.parameters) || w.failed.has(tp) {
+			continue
+		}
+		switch e := w.sub.currentOf(tp, a); {
+		case e == nil || e == awaited || r.same(e.resource):
 		case e.err != nil:
 			w.addError(tp, e)
 		default:
-			w.addResource(tp, w.sub.askOf(tp), e)
+			w.addResource(tp, a, e)
 		}
-	}
-	for _, r := range w.batch.complete {
-		w.sub.rivals(r, add)
-	}
-	for i := 0; i < len(w.batch.resources); i++ {
-		w.sub.rivals(w.batch.resources[i].resource, add)
 	}
 }
 

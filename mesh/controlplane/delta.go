@@ -64,7 +64,7 @@ func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error
 
 // response returns the next message of n, with a new nonce, and records it as sent.
 func (p *delta) response(n *batch, version string) *discoverypb.DeltaDiscoveryResponse {
-	resp := n.nextResponse(p.opts.MaxResponseSize, func(name string) *resourceError { return p.absenceText(n.sub.typeURL, name) })
+	resp := n.nextResponse()
 	resp.SystemVersionInfo = version
 	resp.Nonce = p.nonces.next()
 	p.mu.Lock()

@@ -85,23 +85,20 @@ var awaited = &entry{}
 func (s *Store) OnDemand(typeURL string, source Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.demands.sources[typeURL] = &sourceOf{notify: source}
+	s.demands.sources[typeURL] = &sourceOf{notify: source, pending: map[*Demand]struct{}{}}
 }
 
-// sourceOf is a source of types; its address is its identity.
-type sourceOf struct{ notify Source }
+// sourceOf is a source, and the demands whose begin or end it is still to be notified of.
+type sourceOf struct {
+	notify  Source
+	pending map[*Demand]struct{}
+}
 
-// demands are the notifications that the sources of a store have not had yet. Store.mu guards them.
+// demands are the sources of a store, by type. Store.mu guards them.
 type demands struct {
 	sources map[string]*sourceOf
-	// pending are the demands whose begin or end the source is still to be notified of, by source.
-	pending map[*sourceOf]map[*Demand]struct{}
 	// notifying is set while a goroutine notifies the sources.
 	notifying bool
-}
-
-func newDemands() demands {
-	return demands{sources: map[string]*sourceOf{}, pending: map[*sourceOf]map[*Demand]struct{}{}}
 }
 
 func (d *demands) sourceOf(typeURL string) *sourceOf {
@@ -133,13 +130,13 @@ func (d *Demand) live() bool {
 func (d *Demand) update() {
 	s, source := d.ask.table.store, d.ask.table.source
 	if d.live() == d.begun {
-		addTo(s.demands.pending, source, d, false)
+		delete(source.pending, d)
 		if !d.begun {
 			d.drop()
 		}
 		return
 	}
-	addTo(s.demands.pending, source, d, true)
+	source.pending[d] = struct{}{}
 	if !s.demands.notifying {
 		s.demands.notifying = true
 		go s.notifySources()
@@ -167,13 +164,20 @@ func (s *Store) notifySources() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() { s.demands.notifying = false }()
-	for len(s.demands.pending) > 0 {
-		for source, pending := range maps.Clone(s.demands.pending) {
-			delete(s.demands.pending, source)
-			begun, ended := s.divide(pending)
-			s.callSource(source, begun, ended)
+	for source := s.demands.pending(); source != nil; source = s.demands.pending() {
+		begun, ended := s.divide(source)
+		s.callSource(source, begun, ended)
+	}
+}
+
+// pending returns a source that is to be notified, nil if there is none.
+func (d *demands) pending() *sourceOf {
+	for _, source := range d.sources {
+		if len(source.pending) > 0 {
+			return source
 		}
 	}
+	return nil
 }
 
 func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
@@ -182,9 +186,11 @@ func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
 	source.notify(begun, ended)
 }
 
-// divide records that the source is notified of demands. Those that ended are dropped. The caller holds Store.mu,
+// divide records that a source is notified of what is pending. Demands that ended are dropped. The caller holds Store.mu,
 // which is held in turns: a demand may begin, end or be dropped meanwhile.
-func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
+func (s *Store) divide(source *sourceOf) (begun, ended []*Demand) {
+	pending := source.pending
+	source.pending = map[*Demand]struct{}{}
 	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace, queue: &s.queue, began: time.Now()}
 	for d := range inTurns(&turn, maps.Keys(pending)) {
 		switch {

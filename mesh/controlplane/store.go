@@ -46,7 +46,7 @@ type Store struct {
 
 // NewStore returns an empty store, of version 0.
 func NewStore() *Store {
-	return &Store{tables: map[string]*table{}, demands: newDemands(), pace: usualPace}
+	return &Store{tables: map[string]*table{}, demands: demands{sources: map[string]*sourceOf{}}, pace: usualPace}
 }
 
 // Update applies the changes that f collects, all of them or, if any is invalid, none. It returns

@@ -89,22 +89,6 @@ func (sub *subscription) currentOf(tp topic, a *ask) *entry {
 	return e
 }
 
-// rivals calls yield with the subscriptions by name that a resource, which is about to be sent,
-// matches although they have another entry, and with that entry. It must be sent beside the
-// resource: the client gives a resource to every subscription that it matches, unless the response
-// has one to prefer, or an error.
-func (sub *subscription) rivals(r *Resource, yield func(topic, *entry)) {
-	for a := range sub.asksFor(r.key) {
-		if a.refused != nil || !a.constraints.Match(r.parameters) {
-			continue
-		}
-		tp := sub.topicOf(a)
-		if e := sub.currentOf(tp, a); e != nil && e != awaited && !r.same(e.resource) {
-			yield(tp, e)
-		}
-	}
-}
-
 // entryChanged is changed for the entry of an ask that the subscription has joined.
 func (sub *subscription) entryChanged(a *ask, old *entry, exists bool) {
 	sub.keepSent(a, old)

@@ -149,7 +149,17 @@ func (t *table) indexMember(key nameKey, exists bool) {
 	if key.isGlob() || key.collection == "" && !hasWildcard(t.typeURL) {
 		return
 	}
-	addTo(t.members, key.collection, key, exists)
+	members := t.members[key.collection]
+	switch {
+	case exists && members == nil:
+		t.members[key.collection] = map[nameKey]struct{}{key: {}}
+	case exists:
+		members[key] = struct{}{}
+	default:
+		if delete(members, key); len(members) == 0 {
+			delete(t.members, key.collection)
+		}
+	}
 }
 
 // all returns all resources ordered by name, then by parameters.
@@ -230,20 +240,4 @@ func (t *table) list(d addressing, c dynparam.Constraints) []*Resource {
 	}
 	slices.SortFunc(found, byName)
 	return found
-}
-
-// addTo adds value to the set under key, or removes it. Empty sets are deleted.
-func addTo[K, V comparable](sets map[K]map[V]struct{}, key K, value V, on bool) {
-	set := sets[key]
-	switch {
-	case !on:
-		delete(set, value)
-		if len(set) == 0 {
-			delete(sets, key)
-		}
-	case set == nil:
-		sets[key] = map[V]struct{}{value: {}}
-	default:
-		set[value] = struct{}{}
-	}
 }
