@@ -262,7 +262,7 @@ func (d *Demand) split() {
 }
 
 // entryOf returns the entry for one of the subscriptions of an ask: what a source has answered or a function has returned, or the choice.
-// The caller holds Store.mu, and stream.mu unless it holds the former for writing.
+// The caller holds Store.mu for writing, or for reading and stream.mu.
 func (a *ask) entryOf(sub *subscription) *entry {
 	if d := cmp.Or(a.own[sub], a.demand); d != nil {
 		return d.answer

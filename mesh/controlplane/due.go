@@ -6,7 +6,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// markDue queues sub if something of it is due. The caller holds mu.
+// markDue queues sub if something of it is due. The caller may change the items of sub.
 func (s *stream) markDue(sub *subscription) {
 	if sub.queued || sub.settling.Load() > 0 || sub.items.noneDue() {
 		return
@@ -59,7 +59,7 @@ func (s *stream) takeDue() []*subscription {
 	return due
 }
 
-// dueChanged makes a topic due that has changed, and the complete response that has it. The caller holds stream.mu.
+// dueChanged makes a topic due that has changed, and the complete response that has it.
 func (sub *subscription) dueChanged(tp topic) {
 	if sub.mode == pushAll {
 		sub.items.add(wholeList, false)

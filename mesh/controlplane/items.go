@@ -31,7 +31,7 @@ func (s topics) has(tp topic) bool {
 }
 
 // items are the items of a subscription, and what is due of it. Their number is bounded by what is subscribed and what
-// the client knows. stream.mu guards them.
+// the client knows. See subscription.items for what guards them.
 type items struct {
 	of shrinkingMap[topic, item]
 	// now are the topics that are compared with what the client has, and sent, with the next response; later those to which the client

@@ -25,7 +25,7 @@ type retained struct {
 
 func (w *retained) isKept() bool { return w.sub.items.get(w.topic).kept == w.old }
 
-// kept calls yield with what is kept for the client. stream.mu guards it.
+// kept calls yield with what is kept for the client.
 func (sub *subscription) kept(yield func(topic, *entry) bool) {
 	for i := range sub.stream.retention.queue {
 		if w := &sub.stream.retention.queue[i]; w.sub == sub && w.isKept() && !yield(w.topic, w.old) {
@@ -36,7 +36,7 @@ func (sub *subscription) kept(yield func(topic, *entry) bool) {
 
 func (w *retained) size() int { return w.old.resource.size() }
 
-// retention has the deleted resources that are retained for the client of one stream. stream.mu guards them.
+// retention has the deleted resources that are retained for the client of one stream. They are guarded as the items of a subscription are.
 type retention struct {
 	// queue is in the order of due. It includes those that are over.
 	queue []retained
@@ -58,7 +58,7 @@ func delaysRemoval(typeURL string) bool {
 }
 
 // retain keeps for the client what the store has just deleted, and reports whether it does. old
-// is nil if it was not a deletion. The caller holds stream.mu.
+// is nil if it was not a deletion.
 func (sub *subscription) retain(tp topic, old *entry) bool {
 	s := sub.stream
 	switch {
@@ -103,14 +103,13 @@ func (sub *subscription) hasResource(tp topic, r *Resource) bool {
 // unsubscribed.
 func (sub *subscription) restore(tp topic) { sub.items.setKept(tp, nil) }
 
-// endRetained makes the removal of a resource due. The caller holds stream.mu.
+// endRetained makes the removal of a resource due.
 func (sub *subscription) endRetained(tp topic) {
 	sub.restore(tp)
 	sub.dueChanged(tp)
 }
 
-// endFirst removes the oldest from the queue, and ends it unless it is over. The caller
-// holds stream.mu.
+// endFirst removes the oldest from the queue, and ends it unless it is over.
 func (s *stream) endFirst() {
 	s.last.changes.Add(1)
 	q := &s.retention
@@ -124,7 +123,7 @@ func (s *stream) endFirst() {
 	}
 }
 
-// rearm sets the timer to the first of the queue. The caller holds stream.mu.
+// rearm sets the timer to the first of the queue.
 func (s *stream) rearm() {
 	q := &s.retention
 	if len(q.queue) == 0 {
@@ -150,14 +149,13 @@ func (s *stream) endRetention() {
 	s.rearm()
 }
 
-// dropRetention ends everything when the stream ends. The caller holds stream.mu.
+// dropRetention ends everything when the stream ends.
 func (s *stream) dropRetention() {
 	s.retention.queue, s.retention.bytes = nil, 0
 	s.retention.timer.Stop()
 }
 
-// requestedAgain ends the retention of what the client subscribes to again. The caller holds
-// stream.mu.
+// requestedAgain ends the retention of what the client subscribes to again.
 func (sub *subscription) requestedAgain(tp topic) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
 		sub.endRetainedIf(func(member topic, old *entry) bool {
@@ -170,7 +168,7 @@ func (sub *subscription) requestedAgain(tp topic) {
 	}
 }
 
-// endRetainedIf ends those for which end is true. The caller holds stream.mu.
+// endRetainedIf ends those for which end is true.
 func (sub *subscription) endRetainedIf(end func(topic, *entry) bool) {
 	for tp, old := range sub.kept {
 		if end(tp, old) {

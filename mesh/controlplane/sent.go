@@ -5,7 +5,7 @@ import "cmp"
 // What a client has of a topic that is subscribed by name is what the store has, the entry of the ask or absence, unless the topic's item
 // says otherwise: that it was sent nothing yet, or what the ask had before it changed. Of other topics, the members of collections over
 // delta, it has what the item says. The topic of a glob has the collection's error, or absence if there is none. The caller of each method
-// holds stream.mu, and Store.mu at least for reading.
+// holds Store.mu for writing, or for reading and stream.mu.
 
 var (
 	// absence records that the client knows that a name does not exist. The store never holds it.

@@ -76,7 +76,7 @@ type stream struct {
 	// with Options.BindLocators.
 	implicit dynparam.ByType
 	subs     map[string]*subscription
-	// retention has the deletions that were not sent to the client yet.
+	// retention has the deletions that were not sent to the client yet; it and dueSubs are guarded as the items of subscriptions are.
 	retention retention
 	// dueSubs are the subscriptions of which something is due, each once.
 	dueSubs []*subscription
