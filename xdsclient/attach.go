@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // Attach says that the channel with the given target uses the client, until detach is called:
@@ -24,7 +26,7 @@ func (c *XDSClient) Attach(target string, recorder estats.MetricsRecorder) (deta
 	a := &attachment{target: target, recorder: recorder, labels: make(map[labelKey][]string)}
 	unregister := func() {}
 	if recorder != nil {
-		a.metrics = registeredMetrics()
+		a.metrics = grpcbridge.FindMetrics(Metrics())
 		unregister = a.registerGauges(c)
 	}
 	c.attached.add(a)
@@ -39,7 +41,7 @@ type attachment struct {
 	target string
 	// recorder may be nil.
 	recorder estats.MetricsRecorder
-	metrics  map[string]*estats.MetricDescriptor // see registeredMetrics
+	metrics  map[string]*estats.MetricDescriptor // those that gRPC's registry has
 
 	mu sync.Mutex
 	// labels are the label values that were used, so that recording allocates nothing. There

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"slices"
 	"strings"
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -58,19 +57,6 @@ func Metrics() []estats.MetricDescriptor {
 			"Resources in use that are from disk, as no management server has answered for them.",
 			labelTarget, labelAuthority, labelResourceType),
 	}
-}
-
-// registeredMetrics returns those of the metrics that gRPC's registry has with the same type and labels, by name. It must not be
-// called before the program's init functions have run: the registry is complete only then.
-func registeredMetrics() map[string]*estats.MetricDescriptor {
-	found := make(map[string]*estats.MetricDescriptor)
-	for _, want := range Metrics() {
-		got := estats.DescriptorForMetric(want.Name)
-		if got != nil && got.Type == want.Type && slices.Equal(got.Labels, want.Labels) && len(got.OptionalLabels) == 0 {
-			found[want.Name] = got
-		}
-	}
-	return found
 }
 
 // census counts the servers and resources of a target for the gauges.

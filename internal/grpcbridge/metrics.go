@@ -54,12 +54,24 @@ func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 func FindMetrics(wanted []estats.MetricDescriptor) map[string]*estats.MetricDescriptor {
 	found := make(map[string]*estats.MetricDescriptor)
 	for _, want := range wanted {
-		got := estats.DescriptorForMetric(want.Name)
-		if got != nil && got.Type == want.Type && slices.Equal(got.Labels, want.Labels) && len(got.OptionalLabels) == 0 {
+		if got := find(want); got != nil && len(got.Labels) == len(want.Labels) {
 			found[want.Name] = got
 		}
 	}
 	return found
+}
+
+// find returns what is registered under the name of a metric, which may lack the last labels; nil for what is of another type, or has others.
+func find(want estats.MetricDescriptor) *estats.MetricDescriptor {
+	got := estats.DescriptorForMetric(want.Name)
+	if got == nil || got.Type != want.Type {
+		return nil
+	}
+	ours, theirs := slices.Concat(want.Labels, want.OptionalLabels), slices.Concat(got.Labels, got.OptionalLabels)
+	if n := len(theirs); n > len(ours) || !slices.Equal(theirs, ours[:n]) {
+		return nil
+	}
+	return got
 }
 
 // LatencyBounds returns the buckets of grpc.client.call.duration (gRFC A66), in seconds.
@@ -80,17 +92,7 @@ type Metric struct {
 // registered some without the optional ones; if it is of another type, or has other labels, nothing is recorded.
 func NewMetric(d estats.MetricDescriptor) *Metric {
 	RegisterMetrics(d)
-	return &Metric{sync.OnceValue(func() *estats.MetricDescriptor {
-		found := estats.DescriptorForMetric(d.Name)
-		if found == nil || found.Type != d.Type {
-			return nil
-		}
-		ours, theirs := slices.Concat(d.Labels, d.OptionalLabels), slices.Concat(found.Labels, found.OptionalLabels)
-		if n := len(theirs); n > len(ours) || !slices.Equal(theirs, ours[:n]) {
-			return nil
-		}
-		return found
-	})}
+	return &Metric{sync.OnceValue(func() *estats.MetricDescriptor { return find(d) })}
 }
 
 // Record records a value, with those of the labels, the optional ones last. Nothing is recorded if r is nil. It is not for init functions.

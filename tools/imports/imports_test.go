@@ -19,8 +19,8 @@ var floors = []string{
 	"internal", // what knows no client: values, names, limits, documents
 	"dnsconfig xdsclient/dynparam xdsclient/internal/diskcache httpfilter",
 	"internal/dynwire internal/channels internal/decision internal/filterchain",
-	"xdsclient/bootstrap",
-	"xdsclient internal/kubepod internal/grpcbridge",
+	"xdsclient/bootstrap internal/grpcbridge",
+	"xdsclient internal/kubepod",
 	"internal/xdsresource internal/rpcmetrics",
 	"internal/clustertls",
 	"dpdswrapper configselector balancer httpfilter/extauthz httpfilter/extproc httpfilter/composite",
