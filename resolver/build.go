@@ -146,23 +146,19 @@ func sameList(a, b *balancer.ClusterState) bool {
 }
 
 // keep returns the state that follows one in use, nil for none, when the answers say now. What works stays in use until what
-// replaces it is settled: the old endpoints with the new version of the Cluster if connections are made in the same way,
-// else both. RPCs that wait for an outgoing cluster wait on when it is deleted: the next routes may serve them. But connections
-// that are less secure than the newest version of the Cluster asks for must not serve any more, even if there are no others yet.
+// replaces it is settled: the version of the Cluster with its endpoints. RPCs that wait for an outgoing cluster wait on when it
+// is deleted: the next routes may serve them. But connections that are less secure than the newest version of the Cluster asks
+// for must not serve any more, even if there are no others yet.
 //
 // It is called again with its own result: that has to be the same again.
 func (g *graph) keep(before, now *balancer.ClusterState, outgoing bool) *balancer.ClusterState {
 	switch {
 	case before == nil || sameList(before, now) || g.settled(now, outgoing) || g.getsStricter(before.Cluster, now.Cluster):
 		return now
-	case !g.answered(before) && !(outgoing && g.answered(now)):
-		return now
-	case before.Endpoints == nil || now.Cluster == nil || now.Cluster == before.Cluster || under(now) != nil || !g.sameConnections(before.Cluster, now.Cluster):
+	case g.answered(before) || outgoing && g.answered(now):
 		return before
 	default:
-		s := *now
-		s.Endpoints, s.Err = before.Endpoints, nil
-		return &s
+		return now
 	}
 }
 
@@ -190,10 +186,4 @@ func (g *graph) answered(s *balancer.ClusterState) bool {
 // than the next version asks for, on a channel that obeys it. Either version may be nil.
 func (g *graph) getsStricter(before, now *xdsresource.Cluster) bool {
 	return g.usesXDS && before != nil && now != nil && !now.Security.SatisfiedBy(before.Security)
-}
-
-// sameConnections reports whether the connections of two versions of a Cluster are made in the
-// same way: with the same security, and with or without proxies.
-func (g *graph) sameConnections(before, now *xdsresource.Cluster) bool {
-	return before.HTTPConnect == now.HTTPConnect && (!g.usesXDS || before.Security.Key() == now.Security.Key())
 }
