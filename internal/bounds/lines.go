@@ -63,17 +63,13 @@ func (l *Lines) Take(kind string) (omitted int, ok bool) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	k := l.kind(kind)
-	buckets := [...]*bucket{&l.all, &k.bucket}
-	rates := [...]Rate{l.limits.All, l.limits.Kind}
-	for i, b := range buckets {
-		if !b.has(rates[i], now) {
-			l.omit(k, now)
-			return 0, false
-		}
+	all, fitsAll := l.all.after(l.limits.All, now)
+	own, fits := k.bucket.after(l.limits.Kind, now)
+	if !fitsAll || !fits {
+		l.omit(k, now)
+		return 0, false
 	}
-	for _, b := range buckets {
-		b.used++
-	}
+	l.all, k.bucket = all, own
 	omitted, k.omitted = k.omitted, 0
 	return omitted, true
 }
@@ -122,23 +118,19 @@ func (l *Lines) kind(name string) *lineKind {
 	return k
 }
 
-// bucket counts what was used of a Rate and has not come back yet.
-type bucket struct {
-	used float64
-	at   time.Time
-}
+// bucket is how much of a Rate was used, as the time when all of that has come back.
+type bucket struct{ full time.Time }
 
-func (b *bucket) refill(r Rate, now time.Time) {
-	passed := now.Sub(b.at)
-	if b.at = now; passed < 0 { // the clock of a bubble of testing/synctest has ended
-		b.used = 0
-		return
+// after returns the bucket after one more, and whether that fits.
+func (b bucket) after(r Rate, now time.Time) (after bucket, fits bool) {
+	if r == (Rate{}) {
+		return b, true
 	}
-	b.used = max(0, b.used-passed.Seconds()*r.PerSecond)
-}
-
-// has reports whether one more fits.
-func (b *bucket) has(r Rate, now time.Time) bool {
-	b.refill(r, now)
-	return r == Rate{} || b.used+1 <= r.Burst
+	each := float64(time.Second) / r.PerSecond
+	burst := time.Duration(r.Burst * each)
+	if used := b.full.Sub(now); used < 0 || used > burst { // more if the clock of a bubble of testing/synctest has ended
+		b.full = now
+	}
+	b.full = b.full.Add(time.Duration(each))
+	return b, b.full.Sub(now) <= burst
 }
