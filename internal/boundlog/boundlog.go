@@ -33,7 +33,7 @@ const (
 // Logger is a component of gRPC's log. It is safe for concurrent use.
 type Logger struct {
 	component grpclog.DepthLoggerV2
-	lines     *[severities]*bounds.Lines
+	lines     [severities]*lines
 }
 
 // process has the budgets of the process, which all components share.
@@ -51,14 +51,11 @@ func Component(name string) *Logger {
 	return &Logger{component: grpclog.Component(name), lines: process}
 }
 
-func newLines(component grpclog.DepthLoggerV2) *[severities]*bounds.Lines {
-	l := new([severities]*bounds.Lines)
+func newLines(component grpclog.DepthLoggerV2) (all [severities]*lines) {
 	for s := range severities {
-		l[s] = bounds.NewLines(bounds.ClientLines, func(format string, omitted int) {
-			s.write(component, fmt.Sprintf("%d lines were left out of the log, each like this: %s", omitted, format), 1)
-		})
+		all[s] = &lines{severity: s, component: component, kinds: make(map[string]*kind)}
 	}
-	return l
+	return all
 }
 
 func (s severity) write(to grpclog.DepthLoggerV2, text string, depth int) {
@@ -109,7 +106,7 @@ func (l *Logger) line(s severity, format string, args []any) Line {
 	omitted := 0
 	if !unlimited.Load() {
 		var ok bool
-		if omitted, ok = l.lines[s].Take(format); !ok {
+		if omitted, ok = l.lines[s].take(format); !ok {
 			return Line{}
 		}
 	}

@@ -53,9 +53,15 @@ const (
 // repeats the authority in an error if the server's certificate is not for it. Names in DNS have 253 bytes at most.
 const Authority = 1 << 10
 
-// Budgets of lines. The client's are for each severity.
+// Rate is how often something may happen: Burst times at once, and PerSecond times a second in the long
+// run.
+type Rate struct {
+	Burst, PerSecond float64
+}
+
+// Budgets of lines. The client's are for each severity: for each kind of lines, and for all together.
 var (
-	ClientLines = LineLimits{Kind: Rate{Burst: 20, PerSecond: 1}, All: Rate{Burst: 100, PerSecond: 10}}
+	ClientLines = struct{ Kind, All Rate }{Kind: Rate{Burst: 20, PerSecond: 1}, All: Rate{Burst: 100, PerSecond: 10}}
 	// HostLines are for the lines of serve and relay that clients of one host cause, and AllHostLines for those of all.
 	HostLines    = Rate{Burst: 20, PerSecond: 1}
 	AllHostLines = Rate{Burst: 200, PerSecond: 20}
