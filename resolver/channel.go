@@ -149,7 +149,7 @@ func (r *channelResolver) startXDS(config *bootstrap.Config) error {
 	}
 	r.xds, r.logged = x, ""
 	if before := r.record.Status(); before.Mode == channels.DNS && r.dns == nil {
-		err := errNeverDNS
+		err := errors.New("the bootstrap no longer permits DNS")
 		if config.DNSFallback != bootstrap.DNSFallbackNever || r.mustNotUseDNS() {
 			err = r.startDNS(before.Reason)
 		}
@@ -160,13 +160,10 @@ func (r *channelResolver) startXDS(config *bootstrap.Config) error {
 	return nil
 }
 
-var (
-	errNeverDNS = errors.New("the bootstrap no longer permits DNS")
-	// errCredentials is why DNS does not resolve the target of a channel that leaves the security
-	// of its connections to the control plane.
-	errCredentials = errors.New("the channel's credentials, google.golang.org/grpc/credentials/xds, leave security to the control plane; " +
-		"set dns_fallback in the bootstrap if DNS may resolve its target all the same")
-)
+// errCredentials is why DNS does not resolve the target of a channel that leaves the security
+// of its connections to the control plane.
+var errCredentials = errors.New("the channel's credentials, google.golang.org/grpc/credentials/xds, leave security to the control plane; " +
+	"set dns_fallback in the bootstrap if DNS may resolve its target all the same")
 
 // mustNotUseDNS reports whether DNS may not be used under any policy: see errCredentials.
 func (r *channelResolver) mustNotUseDNS() bool {
@@ -207,7 +204,7 @@ func (r *channelResolver) startDNS(reason string) error {
 // fail makes RPCs fail. gRPC gets no service config for that: DNS would inherit it if it had none of its own.
 func (r *channelResolver) fail(err error) {
 	if r.xds == nil {
-		err = r.failure(err)
+		err = fmt.Errorf("dynxds: cannot resolve %s: %w", bounds.Quote(r.target.String()), err)
 	}
 	if err.Error() == r.logged {
 		return
@@ -220,11 +217,6 @@ func (r *channelResolver) fail(err error) {
 	r.record.SetReason(err.Error())
 	r.cc.ReportError(err)
 	r.channel.Fail(err)
-}
-
-// failure returns the error of RPCs because of a bootstrap or target that cannot be used.
-func (r *channelResolver) failure(err error) error {
-	return fmt.Errorf("dynxds: cannot resolve %s: %w", bounds.Quote(r.target.String()), err)
 }
 
 // stay logs why a channel stays with DNS.

@@ -77,10 +77,7 @@ func content(r *xdsclient.ResourceDump) *anypb.Any {
 	if !protofield.Deeper(a.GetValue(), maxDepth) {
 		return a
 	}
-	opaque, err := anypb.New(wrapperspb.Bytes(a.GetValue()))
-	if err != nil {
-		return a // Not reached: bytes can always be marshalled.
-	}
+	opaque, _ := anypb.New(wrapperspb.Bytes(a.GetValue())) // of bytes, which cannot fail
 	return opaque
 }
 
@@ -229,20 +226,13 @@ func bypassing(ctx context.Context) *statusv3.ClientConfig {
 func stateConfig(ctx context.Context, source *livestate.Source) *statusv3.ClientConfig_GenericXdsConfig {
 	state := livestate.Take(ctx, source)
 	state.Bound()
-	config := &statusv3.ClientConfig_GenericXdsConfig{
-		Name: StateName, VersionInfo: livestate.Format, LastUpdated: timestamppb.New(state.Time), ClientStatus: adminv3.ClientResourceStatus_ACKED,
-	}
+	// Nothing of this can fail: a State has nothing but texts, numbers and times.
+	text, _ := json.Marshal(state)
 	values := new(structpb.Struct)
-	text, err := json.Marshal(state)
-	if err == nil {
-		err = values.UnmarshalJSON(text)
+	_ = values.UnmarshalJSON(text)
+	content, _ := anypb.New(values)
+	return &statusv3.ClientConfig_GenericXdsConfig{
+		TypeUrl: content.GetTypeUrl(), Name: StateName, VersionInfo: livestate.Format, XdsConfig: content,
+		LastUpdated: timestamppb.New(state.Time), ClientStatus: adminv3.ClientResourceStatus_ACKED,
 	}
-	if err == nil {
-		config.XdsConfig, err = anypb.New(values)
-	}
-	config.TypeUrl = config.GetXdsConfig().GetTypeUrl()
-	if err != nil { // Not reached: a State has nothing but texts, numbers and times.
-		config.ErrorState = &adminv3.UpdateFailureState{Details: err.Error()}
-	}
-	return config
 }
