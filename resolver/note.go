@@ -52,7 +52,7 @@ func (n *notes) String() string {
 			parts = append(parts, text)
 		}
 	}
-	for _, a := range n.ambient() {
+	for _, a := range []*ambient{n.graph.lds.errors(), n.graph.rds.Load().errors(), n.cds.errors(), n.eds.Load().errors()} {
 		if a != nil && a.lost != nil {
 			add(fmt.Sprintf("management server %s is unreachable since %s: %v", a.lost.Server, a.since.UTC().Format(time.RFC3339), a.lost.Err))
 		}
@@ -63,25 +63,12 @@ func (n *notes) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// ambient returns the errors of each resource, nil for one without.
-func (n *notes) ambient() []*ambient {
-	all := []*ambient{n.graph.lds.ambient.Load()}
-	if routes := n.graph.rds.Load(); routes != nil {
-		all = append(all, routes.ambient.Load())
-	}
-	all = append(all, n.cds.ambient.Load())
-	if endpoints := n.eds.Load(); endpoints != nil {
-		all = append(all, endpoints.ambient.Load())
-	}
-	return all
-}
-
 // aggregateNotes are the notes of an aggregate cluster. Those of its clusters have the rest.
 type aggregateNotes notes
 
 // String returns the reason why a newer version of the Cluster is not in use, or "".
 func (n *aggregateNotes) String() string {
-	if a := n.cds.ambient.Load(); a != nil && a.fault != nil {
+	if a := n.cds.errors(); a != nil && a.fault != nil {
 		return faults.Shorten(a.fault.Error(), maxFaultText)
 	}
 	return ""

@@ -54,3 +54,11 @@ func (w *watch[T]) AmbientError(err error, done func()) {
 	w.ambient.Store(w.ambient.Load().with(err))
 	logger.Warningf("%s %q: the last valid version stays in use: %v", w.typ.Name, w.name, err)
 }
+
+// errors returns the errors since the last answer, nil for none. The watch may be nil.
+func (w *watch[T]) errors() *ambient {
+	if w == nil {
+		return nil
+	}
+	return w.ambient.Load()
+}
