@@ -76,11 +76,8 @@ func (c *Cluster) Elsewhere() *Locality {
 	return c.elsewhere
 }
 
-// SetElsewhere sets how many RPCs are in flight in other processes, whose reports are passed on by PutBack.
+// SetElsewhere sets how many RPCs are in flight in other processes, whose reports are passed on by PutBack. c is not nil.
 func (c *Cluster) SetElsewhere(inProgress map[LocalityID]uint64) {
-	if c == nil {
-		return
-	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	for id := range inProgress {
