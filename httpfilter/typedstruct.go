@@ -1,7 +1,6 @@
 package httpfilter
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -36,11 +34,19 @@ func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
 	if want := m.ProtoReflect().Descriptor().FullName(); (&anypb.Any{TypeUrl: typeURL}).MessageName() != want {
 		return fmt.Errorf("the TypedStruct stands for %q, want %q", typeURL, want)
 	}
-	if err = unmarshalJSON(fields, m); err == nil {
+	read := func(value *structpb.Value) error {
+		encoded, err := protojson.Marshal(value)
+		if err != nil {
+			return err
+		}
+		return protojson.Unmarshal(encoded, m)
+	}
+	whole := structpb.NewStructValue(fields)
+	if err = read(whole); err == nil {
 		return nil
 	}
 	var found structFaults
-	found.message("", fields, m.ProtoReflect().New())
+	found.find("", whole, maxFaultDepth, read)
 	if found.Total() == 0 {
 		return errors.New(withoutPosition(err)) // It is not the fault of one field.
 	}
@@ -77,65 +83,39 @@ func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, er
 	return typeURL, fields, nil
 }
 
-func unmarshalJSON(fields *structpb.Struct, m proto.Message) error {
-	encoded, err := protojson.Marshal(fields)
-	if err != nil {
-		return err
-	}
-	return protojson.Unmarshal(encoded, m)
-}
-
 // structFaults collects what is wrong with the fields of a TypedStruct, by path.
 // protojson itself reports only the first error, by its position in the JSON text that
 // was made of the Struct.
 type structFaults struct{ faults.Faults }
 
-// message looks at the fields of a message. m is an empty one.
-func (f *structFaults) message(path string, value *structpb.Struct, m protoreflect.Message) {
-	for _, key := range slices.Sorted(maps.Keys(value.GetFields())) {
-		field := cmp.Or(m.Descriptor().Fields().ByJSONName(key), m.Descriptor().Fields().ByTextName(key))
-		if field == nil {
-			f.Add(faults.Fault{Path: path + key, Problem: string(m.Descriptor().FullName()) + " has no such field"})
-			continue
-		}
-		f.field(path+key, key, field, value.GetFields()[key], m)
-	}
-}
+// maxFaultDepth is how deep find looks, as reading a value alone costs what its depth is.
+const maxFaultDepth = 32
 
-// field looks at one field of m. What it can, it looks into; for all the rest it
-// asks protojson whether that field alone can be read.
-func (f *structFaults) field(path, key string, field protoreflect.FieldDescriptor, value *structpb.Value, m protoreflect.Message) {
-	if isPlainMessage(field) {
-		switch list, object := value.GetListValue(), value.GetStructValue(); {
-		case field.IsList() && list != nil:
-			for i, item := range list.GetValues() {
-				at := fmt.Sprintf("%s[%d]", path, i)
-				if object := item.GetStructValue(); object != nil {
-					f.message(at+".", object, m.NewField(field).List().NewElement().Message())
-					continue
-				}
-				f.alone(at, key, structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{item}}), m)
-			}
-			return
-		case !field.IsList() && object != nil:
-			f.message(path+".", object, m.NewField(field).Message())
-			return
+// find looks into a value, some levels deep, if its place takes one without fields or elements. read has protojson read a value alone at that
+// place.
+func (f *structFaults) find(path string, value *structpb.Value, levels int, read func(*structpb.Value) error) {
+	fields, list := value.GetStructValue().GetFields(), value.GetListValue().GetValues()
+	object := func(fields map[string]*structpb.Value) error {
+		return read(structpb.NewStructValue(&structpb.Struct{Fields: fields}))
+	}
+	array := func(items ...*structpb.Value) error {
+		return read(structpb.NewListValue(&structpb.ListValue{Values: items}))
+	}
+	_, packed := fields["@type"] // The fields of an Any mean nothing without it.
+	switch {
+	case len(fields) > 0 && !packed && levels > 0 && object(nil) == nil:
+		for _, key := range slices.Sorted(maps.Keys(fields)) {
+			f.find(faults.Join(path, key), fields[key], levels-1, func(v *structpb.Value) error { return object(map[string]*structpb.Value{key: v}) })
+		}
+	case len(list) > 0 && levels > 0 && array() == nil:
+		for i, item := range list {
+			f.find(fmt.Sprintf("%s[%d]", path, i), item, levels-1, func(v *structpb.Value) error { return array(v) })
+		}
+	default:
+		if err := read(value); err != nil {
+			f.Add(faults.Fault{Path: path, Problem: withoutPosition(err)})
 		}
 	}
-	f.alone(path, key, value, m)
-}
-
-func (f *structFaults) alone(path, key string, value *structpb.Value, m protoreflect.Message) {
-	one := &structpb.Struct{Fields: map[string]*structpb.Value{key: value}}
-	if err := unmarshalJSON(one, m.New().Interface()); err != nil {
-		f.Add(faults.Fault{Path: path, Problem: withoutPosition(err)})
-	}
-}
-
-// isPlainMessage reports whether a field has messages whose JSON form is that of
-// their fields.
-func isPlainMessage(field protoreflect.FieldDescriptor) bool {
-	return field.Message() != nil && !field.IsMap() && field.Message().ParentFile().Package() != "google.protobuf"
 }
 
 // position is what protojson begins its errors with. It varies its spaces on purpose.
