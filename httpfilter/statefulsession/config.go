@@ -2,7 +2,7 @@ package statefulsession
 
 import (
 	"cmp"
-	"strings"
+	"net/http"
 	"time"
 
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
@@ -90,13 +90,10 @@ func (c *config) parseCookie(at *faults.Path, pb *httppb.Cookie, found *faults.F
 		return
 	}
 	c.name, c.path = pb.GetName(), pb.GetPath()
-	switch {
-	case c.name == "":
-		found.Addf(at.Field("name"), "must not be empty")
-	case !isToken(c.name):
+	if (&http.Cookie{Name: c.name}).Valid() != nil {
 		found.Addf(at.Field("name"), "%.50q cannot be the name of a cookie (RFC 6265)", c.name)
 	}
-	if strings.ContainsFunc(c.path, func(r rune) bool { return r == ';' || r < ' ' || r > '~' }) {
+	if (&http.Cookie{Name: "any", Path: c.path}).Valid() != nil {
 		found.Addf(at.Field("path"), "%.50q cannot be the path of a cookie (RFC 6265)", c.path)
 	}
 	c.path = cmp.Or(c.path, "/")
@@ -108,12 +105,4 @@ func (c *config) parseCookie(at *faults.Path, pb *httppb.Cookie, found *faults.F
 	if n := len(pb.GetAttributes()); n > 0 {
 		logger.Infof("stateful session filter: %s: %d attributes are ignored", at, n)
 	}
-}
-
-// isToken reports whether s is a token in the sense of RFC 2616, which the name
-// of a cookie has to be.
-func isToken(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool {
-		return r <= ' ' || r > '~' || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r)
-	})
 }

@@ -4,10 +4,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/metadata"
 
@@ -116,11 +117,8 @@ func encode(s session) string {
 
 // setCookie returns the value of a Set-Cookie header for the session.
 func (c *config) setCookie(s session) string {
-	cookie := c.name + "=" + encode(s) + "; Path=" + c.path
-	if c.ttl > 0 {
-		// Max-Age is in seconds, and 0 would delete the cookie.
-		seconds := (c.ttl-1)/time.Second + 1
-		cookie += "; Max-Age=" + strconv.FormatInt(int64(seconds), 10)
-	}
-	return cookie + "; HttpOnly"
+	// Max-Age is in whole seconds, and 0 stands for none.
+	age := min(math.Ceil(c.ttl.Seconds()), math.MaxInt32)
+	cookie := http.Cookie{Name: c.name, Value: encode(s), Path: c.path, MaxAge: int(age), HttpOnly: true}
+	return cookie.String()
 }
