@@ -10,7 +10,6 @@
 package inert
 
 import (
-	"cmp"
 	"fmt"
 
 	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
@@ -36,51 +35,46 @@ const (
 	istioALPN  = prefix + "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"
 )
 
-var rbac = serverFilter{config: envoy + "rbac.v3.RBAC", override: envoy + "rbac.v3.RBACPerRoute"}
+var rbac = serverFilter{types: []string{envoy + "rbac.v3.RBAC", envoy + "rbac.v3.RBACPerRoute"}}
 
 // filters are the inert filters. Of their configurations only the types are checked, except those for CORS.
 var filters = []filter{
-	{serverFilter{config: envoy + "cors.v3.Cors", override: envoy + "cors.v3.CorsPolicy", message: &corspb.Cors{}, overrideMessage: &corspb.CorsPolicy{}},
+	{serverFilter{[]string{envoy + "cors.v3.Cors", envoy + "cors.v3.CorsPolicy"}, &corspb.Cors{}, &corspb.CorsPolicy{}},
 		"CORS is for browsers; a gRPC client does nothing for it"},
-	{only("grpc_web.v3.GrpcWeb"), "gRPC-Web is for browsers; a gRPC client does nothing for it"},
-	{only("grpc_http1_bridge.v3.Config"), "the filter translates HTTP/1.1 to gRPC, which a gRPC client speaks"},
-	{only("connect_grpc_bridge.v3.FilterConfig"), "the filter translates Connect to gRPC, which a gRPC client speaks"},
-	{serverFilter{config: envoy + "compressor.v3.Compressor", override: envoy + "compressor.v3.CompressorPerRoute"},
+	{only(envoy + "grpc_web.v3.GrpcWeb"), "gRPC-Web is for browsers; a gRPC client does nothing for it"},
+	{only(envoy + "grpc_http1_bridge.v3.Config"), "the filter translates HTTP/1.1 to gRPC, which a gRPC client speaks"},
+	{only(envoy + "connect_grpc_bridge.v3.FilterConfig"), "the filter translates Connect to gRPC, which a gRPC client speaks"},
+	{serverFilter{types: []string{envoy + "compressor.v3.Compressor", envoy + "compressor.v3.CompressorPerRoute"}},
 		"the application chooses the compression of its messages"},
-	{only("decompressor.v3.Decompressor"), "gRPC decompresses the messages that it gets"},
-	{only("grpc_stats.v3.FilterConfig"), "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
-	{serverFilter{config: istioStats}, "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
-	{only("tap.v3.Tap"), "the filter observes RPCs in a proxy"},
-	{serverFilter{config: istioPeers}, "the filter tells proxies of each other for their metrics"},
-	{serverFilter{config: istioALPN}, "gRPC always negotiates HTTP/2"},
+	{only(envoy + "decompressor.v3.Decompressor"), "gRPC decompresses the messages that it gets"},
+	{only(envoy + "grpc_stats.v3.FilterConfig"), "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
+	{only(istioStats), "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
+	{only(envoy + "tap.v3.Tap"), "the filter observes RPCs in a proxy"},
+	{only(istioPeers), "the filter tells proxies of each other for their metrics"},
+	{only(istioALPN), "gRPC always negotiates HTTP/2"},
 }
 
-// only is a filter of Envoy whose overrides are of the type of its configuration.
-func only(config string) serverFilter { return serverFilter{config: envoy + config} }
+// only is a filter whose overrides are of the type of its configuration.
+func only(typeURL string) serverFilter { return serverFilter{types: []string{typeURL}} }
 
 // serverFilter is known on servers. It checks the types of configurations.
 type serverFilter struct {
-	// config and override are the type URLs. A filter without override takes one of the type config.
-	config, override string
-	// message and overrideMessage, if not nil, are what the configurations have to be.
-	message, overrideMessage proto.Message
+	// types are the type URLs of the configuration and, last, the override.
+	types []string
+	// config and override, if not nil, are what the configurations have to be.
+	config, override proto.Message
 }
 
-func (f serverFilter) TypeURLs() []string {
-	if f.override == "" {
-		return []string{f.config}
-	}
-	return []string{f.config, f.override}
-}
+func (f serverFilter) TypeURLs() []string { return f.types }
 
 func (serverFilter) IsTerminal() bool { return false }
 
 func (f serverFilter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
-	return nil, check(config, f.config, f.message)
+	return nil, check(config, f.types[0], f.config)
 }
 
 func (f serverFilter) ParseOverride(override *anypb.Any) (httpfilter.Config, error) {
-	return nil, check(override, cmp.Or(f.override, f.config), f.overrideMessage)
+	return nil, check(override, f.types[len(f.types)-1], f.override)
 }
 
 func check(config *anypb.Any, typeURL string, m proto.Message) error {
