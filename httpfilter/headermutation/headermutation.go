@@ -79,18 +79,11 @@ func parse[M interface{ GetMutations() *filterpb.Mutations }](m M, found *faults
 }
 
 func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (func(metadata.MD), error) {
-	switch action := pb.GetAction().(type) {
-	case *mutationpb.HeaderMutation_Remove:
-		name, err := headeredit.Name(side, action.Remove)
-		return func(md metadata.MD) { delete(md, name) }, err
-	case *mutationpb.HeaderMutation_Append:
-		edit, err := headeredit.FromOption(side, action.Append)
-		return edit.Apply, err
-	case *mutationpb.HeaderMutation_RemoveOnMatch_:
-		return removeOnMatch(side, action.RemoveOnMatch.GetKeyMatcher())
-	default:
-		return nil, fmt.Errorf("the action is not set to one that this client knows")
+	if match := pb.GetRemoveOnMatch(); match != nil {
+		return removeOnMatch(side, match.GetKeyMatcher())
 	}
+	edit, err := headeredit.FromMutation(side, pb)
+	return edit.Apply, err
 }
 
 // removeOnMatch removes all headers whose names match and that can be edited.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc/metadata"
@@ -81,6 +82,18 @@ func Outgoing[S interface {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
+// FromMutation reads a HeaderMutation. It fails if gRPC does not support the edit, or it is none of one header.
+func FromMutation(side Side, pb *mutationpb.HeaderMutation) (Edit, error) {
+	switch action := pb.GetAction().(type) {
+	case *mutationpb.HeaderMutation_Remove:
+		return Removal(side, action.Remove)
+	case *mutationpb.HeaderMutation_Append:
+		return FromOption(side, action.Append)
+	default:
+		return Edit{}, errors.New("the action is not set to one that this client knows")
+	}
+}
+
 // FromOptions reads a list of HeaderValueOption. ignored describes those that are left out.
 func FromOptions(side Side, options []*corepb.HeaderValueOption) (edits Edits, ignored []string) {
 	for _, option := range options {
@@ -104,7 +117,7 @@ func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
 	if err != nil {
 		return Edit{}, err
 	}
-	action, err := Action(pb)
+	action, err := actionOf(pb)
 	if err != nil {
 		return Edit{}, fmt.Errorf("header %q: %w", name, err)
 	}
@@ -131,8 +144,8 @@ func Set(name, value string, action corepb.HeaderValueOption_HeaderAppendAction)
 	}
 }
 
-// Action returns append_action, or what the deprecated append stands for.
-func Action(pb *corepb.HeaderValueOption) (corepb.HeaderValueOption_HeaderAppendAction, error) {
+// actionOf returns append_action, or what the deprecated append stands for.
+func actionOf(pb *corepb.HeaderValueOption) (corepb.HeaderValueOption_HeaderAppendAction, error) {
 	action := pb.GetAppendAction()
 	//lint:ignore SA1019 Control planes still send it.
 	switch old := pb.GetAppend(); {
@@ -147,6 +160,12 @@ func Action(pb *corepb.HeaderValueOption) (corepb.HeaderValueOption_HeaderAppend
 
 // Remove returns the edit that removes a header. The name is in lower case, as in metadata.
 func Remove(name string) Edit { return Edit{Name: name, Replace: true} }
+
+// Removal reads the name of a header that is removed. It fails if the header cannot be edited.
+func Removal(side Side, key string) (Edit, error) {
+	name, err := Name(side, key)
+	return Remove(name), err
+}
 
 // Name returns the name of a header in lower case. It fails if the header cannot be edited.
 func Name(side Side, key string) (string, error) {

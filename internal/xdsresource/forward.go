@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/draw"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -278,7 +279,10 @@ func (d *routeDecoder) mirror(at *faults.Path, pb *routepb.RouteAction_RequestMi
 		m.ShadowSuffix = false
 		m.Authority = d.authority(at.Field("host_rewrite_literal"), literal)
 	}
-	m.Headers = d.mirrorMutations(at, pb.GetRequestHeadersMutations())
+	edits := headerEdits(d, at, headeredit.Request, "request_headers_mutations", pb.GetRequestHeadersMutations(), headeredit.FromMutation)
+	if len(edits) > 0 {
+		m.Headers = HeaderEdits{edits}
+	}
 	return m
 }
 

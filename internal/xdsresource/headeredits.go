@@ -5,7 +5,6 @@ package xdsresource
 import (
 	"slices"
 
-	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/metadata"
 
@@ -62,21 +61,21 @@ type headerFields interface {
 // above it, which it returns if pb has none. Edits that gRPC cannot make are ignored rather
 // than errors, since the route is useful without them.
 func (d *routeDecoder) headerMutations(at *faults.Path, pb headerFields, above *HeaderMutations) *HeaderMutations {
-	request := levelBuilder{validator: d.validator}
-	request.remove(at, "request_headers_to_remove", pb.GetRequestHeadersToRemove())
-	request.add(at, "request_headers_to_add", pb.GetRequestHeadersToAdd())
-	response := levelBuilder{validator: d.validator, side: headeredit.Response}
-	response.remove(at, "response_headers_to_remove", pb.GetResponseHeadersToRemove())
-	response.add(at, "response_headers_to_add", pb.GetResponseHeadersToAdd())
-	if len(request.edits)+len(response.edits) == 0 {
+	request := slices.Concat(
+		headerEdits(d, at, headeredit.Request, "request_headers_to_remove", pb.GetRequestHeadersToRemove(), headeredit.Removal),
+		headerEdits(d, at, headeredit.Request, "request_headers_to_add", pb.GetRequestHeadersToAdd(), headeredit.FromOption))
+	response := slices.Concat(
+		headerEdits(d, at, headeredit.Response, "response_headers_to_remove", pb.GetResponseHeadersToRemove(), headeredit.Removal),
+		headerEdits(d, at, headeredit.Response, "response_headers_to_add", pb.GetResponseHeadersToAdd(), headeredit.FromOption))
+	if len(request)+len(response) == 0 {
 		return above
 	}
 	if above == nil {
 		above = &HeaderMutations{}
 	}
 	return &HeaderMutations{
-		Request:  d.order(request.level(), above.Request),
-		Response: d.order(response.level(), above.Response),
+		Request:  d.order(levelOf(request), above.Request),
+		Response: d.order(levelOf(response), above.Response),
 	}
 }
 
@@ -92,101 +91,32 @@ func (d *routeDecoder) order(level headeredit.Edits, above HeaderEdits) HeaderEd
 	return slices.Concat(HeaderEdits{level}, above)
 }
 
-// mirrorMutations decodes edits that are applied one after the other.
-func (d *routeDecoder) mirrorMutations(at *faults.Path, pbs []*mutationpb.HeaderMutation) HeaderEdits {
-	if !d.atMost(at.Field("request_headers_mutations"), len(pbs), bounds.HeaderEdits) {
+// headerEdits reads the edits in a field. Those that gRPC cannot make are ignored.
+func headerEdits[P any](
+	d *routeDecoder, at *faults.Path, side headeredit.Side, field string, pbs []P, read func(headeredit.Side, P) (headeredit.Edit, error),
+) (edits headeredit.Edits) {
+	if !d.atMost(at.Field(field), len(pbs), bounds.HeaderEdits) {
 		return nil
 	}
-	var edits HeaderEdits
 	for i, pb := range pbs {
-		at := at.Item("request_headers_mutations", i)
-		level := levelBuilder{validator: d.validator}
-		switch action := pb.GetAction().(type) {
-		case *mutationpb.HeaderMutation_Remove:
-			level.removeOne(at.Field("remove"), action.Remove)
-		case *mutationpb.HeaderMutation_Append:
-			level.addOne(at.Field("append"), action.Append)
-		default:
-			d.ignore(at, "this client does not carry out the mutation %s", whichOneof(pb, "action"))
+		edit, err := read(side, pb)
+		if err != nil {
+			d.ignore(at.Item(field, i), "%v", err)
+			continue
 		}
-		if len(level.edits) > 0 {
-			edits = append(edits, level.level())
-		}
+		edit.Name = d.intern(edit.Name)
+		edits = append(edits, edit)
 	}
 	return edits
 }
 
-// levelBuilder has the edits of one level, one for each entry of its lists. Those that remove a header have no values.
-type levelBuilder struct {
-	*validator
-	side  headeredit.Side
-	edits headeredit.Edits
-}
-
-func (b *levelBuilder) remove(at *faults.Path, field string, names []string) {
-	if !b.atMost(at.Field(field), len(names), bounds.HeaderEdits) {
-		return
-	}
-	for i, name := range names {
-		b.removeOne(at.Item(field, i), name)
-	}
-}
-
-func (b *levelBuilder) removeOne(at *faults.Path, name string) {
-	if name, ok := b.name(at, name); ok {
-		b.edits = append(b.edits, headeredit.Remove(name))
-	}
-}
-
-func (b *levelBuilder) add(at *faults.Path, field string, options []*corepb.HeaderValueOption) {
-	if !b.atMost(at.Field(field), len(options), bounds.HeaderEdits) {
-		return
-	}
-	for i, option := range options {
-		b.addOne(at.Item(field, i), option)
-	}
-}
-
-func (b *levelBuilder) addOne(at *faults.Path, pb *corepb.HeaderValueOption) {
-	action, err := headeredit.Action(pb)
-	if err != nil {
-		b.ignore(at, "%v", err)
-		return
-	}
-	name, ok := b.name(at.Field("header").Field("key"), pb.GetHeader().GetKey())
-	if !ok {
-		return
-	}
-	value, err := headeredit.Value(name, pb.GetHeader())
-	if err != nil {
-		b.ignore(at.Field("header"), "%v", err)
-		return
-	}
-	edit, err := headeredit.Set(name, value, action)
-	if err != nil {
-		b.ignore(at.Field("append_action"), "%v", err)
-	} else if value != "" || pb.GetKeepEmptyValue() {
-		b.edits = append(b.edits, edit)
-	}
-}
-
-// name returns the name of a header in lower case. It reports false if the
-// header cannot be edited.
-func (b *levelBuilder) name(at *faults.Path, key string) (name string, ok bool) {
-	name, err := headeredit.Name(b.side, key)
-	if err != nil {
-		b.ignore(at, "%v", err)
-	}
-	return b.intern(name), err == nil
-}
-
-// level makes one edit of those for each header. Within a level, as in Envoy, headers are
+// levelOf makes one edit of those for each header. Within a level, as in Envoy, headers are
 // removed first; then it is determined, once, which headers are present; then values are
 // overwritten, of which the last one counts, and finally appended.
-func (b *levelBuilder) level() headeredit.Edits {
+func levelOf(edits headeredit.Edits) headeredit.Edits {
 	var level headeredit.Edits
-	of := make(map[string]int, len(b.edits))
-	for _, one := range b.edits {
+	of := make(map[string]int, len(edits))
+	for _, one := range edits {
 		i, known := of[one.Name]
 		if !known {
 			i = len(level)
@@ -202,12 +132,12 @@ func (b *levelBuilder) level() headeredit.Edits {
 			}
 		}
 	}
-	for _, one := range b.edits {
+	for _, one := range edits {
 		if e := &level[of[one.Name]]; !one.Replace {
 			e.Present, e.Absent = append(e.Present, one.Present...), append(e.Absent, one.Absent...)
 		}
 	}
-	for _, one := range b.edits {
+	for _, one := range edits {
 		if e := &level[of[one.Name]]; one.Replace && one.Present == nil {
 			e.Present = e.Absent // The header is removed, and so absent.
 		}

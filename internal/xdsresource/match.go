@@ -175,7 +175,7 @@ func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole b
 		re.Regex, re.cost, err = matching.CompileRegex(key.pattern, whole)
 		if err != nil {
 			d.regexCost += re.cost
-			d.fault(at, "%s", blame(key.pattern, faults.Shorten(err.Error(), faults.MaxQuoted)))
+			d.fault(at, "%s %s", faults.Quote(key.pattern), faults.Shorten(err.Error(), faults.MaxQuoted))
 			return matching.Regex{}
 		}
 	}
@@ -185,15 +185,6 @@ func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole b
 	}
 	d.regexes[key] = re
 	return re.Regex
-}
-
-// blame returns the text of an error with the value before it, unless that is empty or
-// large.
-func blame(value, reason string) string {
-	if value == "" || len(value) > 1<<10 {
-		return reason
-	}
-	return faults.Quote(value) + " " + reason
 }
 
 // HashPolicy is one entry of RouteAction.hash_policy (gRFC A42).

@@ -220,7 +220,7 @@ func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {
 	}
 	for j, domain := range domains {
 		if fault := matching.DomainFault(domain); fault != "" {
-			d.fault(at.Item("domains", j), "%s", blame(domain, fault))
+			d.fault(at.Item("domains", j), "%s %s", faults.Quote(domain), fault)
 			continue
 		}
 		key := strings.ToLower(domain)
