@@ -12,6 +12,7 @@ package configselector
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -85,7 +86,7 @@ func (s *Selector) buildChains() {
 	s.special = make(map[destination]*filterchain.Chain)
 	for _, route := range vh.Routes {
 		clusters := router.ClustersOf(route)
-		if !overrides(route, clusters) {
+		if len(route.Overrides) == 0 && !slices.ContainsFunc(clusters, overrides) {
 			continue
 		}
 		if len(clusters) == 0 {
@@ -97,14 +98,7 @@ func (s *Selector) buildChains() {
 	}
 }
 
-func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster) bool {
-	for i := range clusters {
-		if len(clusters[i].Overrides) > 0 {
-			return true
-		}
-	}
-	return len(route.Overrides) > 0
-}
+func overrides(c xdsresource.WeightedCluster) bool { return len(c.Overrides) > 0 }
 
 // Unary carries out a unary RPC.
 func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (err error) {

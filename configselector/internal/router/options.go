@@ -37,13 +37,7 @@ type callOptions []grpc.CallOption
 
 // without appends to room the options that are not left out, and leaves room for three more.
 func (o callOptions) without(room []grpc.CallOption, left func(grpc.CallOption) bool) []grpc.CallOption {
-	rest := slices.Grow(room, len(o)+3)
-	for _, opt := range o {
-		if !left(opt) {
-			rest = append(rest, opt)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(append(slices.Grow(room, len(o)+3), o...), left)
 }
 
 // reports reports whether an option reports the end.
