@@ -84,31 +84,14 @@ func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 	}
 	return a.recorder.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(func(to estats.AsyncMetricsRecorder) error {
 		if slices.Contains(c.attached.reporters(), a) {
-			a.reportGauges(c.takeCensus(a.target), to)
+			for gauge, value := range c.takeCensus(a.target) {
+				if d := a.metrics[gauge.metric]; d != nil {
+					(*estats.Int64AsyncGaugeHandle)(d).Record(to, value, append([]string{a.target}, gauge.labels()...)...)
+				}
+			}
 		}
 		return nil
 	}), gauges...)
-}
-
-func (a *attachment) reportGauges(n *census, to estats.AsyncMetricsRecorder) {
-	record := func(metric string, value int64, labels ...string) {
-		if gauge := a.metrics[metric]; gauge != nil {
-			(*estats.Int64AsyncGaugeHandle)(gauge).Record(to, value, labels...)
-		}
-	}
-	for server, connected := range n.connected {
-		value := int64(0)
-		if connected {
-			value = 1
-		}
-		record(metricConnected, value, a.target, server)
-	}
-	for key, count := range n.fromDisk {
-		record(metricFromDisk, count, a.target, key.authority, key.typ)
-	}
-	for key, count := range n.resources {
-		record(metricResources, count, a.target, key.authority, key.stateLabel(), key.typ)
-	}
 }
 
 // attachments are the channels that use a client. The zero value is empty. Its lock is not held

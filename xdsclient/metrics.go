@@ -59,44 +59,45 @@ func Metrics() []estats.MetricDescriptor {
 	}
 }
 
-// census counts the servers and resources of a target for the gauges.
-type census struct {
-	// connected has by server whether all channels to it work: entries of the bootstrap may name
-	// one server with different credentials.
-	connected map[string]bool
-	resources map[censusKey]int64
-	// fromDisk counts by authority and type.
-	fromDisk map[censusKey]int64
-}
+// census has the values of the gauges for a target.
+type census map[gauge]int64
 
-type censusKey struct {
-	authority, typ string
-	state          CacheState
-	cached         bool
+// gauge is a metric with its labels, but for the target.
+type gauge struct {
+	metric string
+	// of is the URI of a server, or an authority.
+	of, typ string
+	state   CacheState
+	cached  bool
 }
 
 // takeCensus counts, unless nothing has changed since the last time. Targets without streams of their own have
 // the same census. The result does not change any more.
-func (c *XDSClient) takeCensus(target string) *census {
+func (c *XDSClient) takeCensus(target string) census {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.hasStreamsFor(target) {
 		target = ""
 	}
 	if c.censuses == nil {
-		c.censuses = make(map[string]*census)
+		c.censuses = make(map[string]census)
 	}
 	if n := c.censuses[target]; n != nil {
 		return n
 	}
-	n := &census{make(map[string]bool), make(map[censusKey]int64), make(map[censusKey]int64)}
+	n := make(census)
 	c.censuses[target] = n
 	for key, ch := range c.channels {
 		if key.target != "" && key.target != target {
 			continue
 		}
-		others, ok := n.connected[ch.server.URI]
-		n.connected[ch.server.URI] = ch.link.Connected() && (others || !ok)
+		// All channels to a server have to work: entries of the bootstrap may name it with different credentials.
+		of := gauge{metric: metricConnected, of: ch.server.URI}
+		if _, known := n[of]; !ch.link.Connected() {
+			n[of] = 0
+		} else if !known {
+			n[of] = 1
+		}
 	}
 	for r := range c.entries() {
 		of := r.authority.key
@@ -104,9 +105,9 @@ func (c *XDSClient) takeCensus(target string) *census {
 			continue
 		}
 		if r.taken.stored {
-			n.fromDisk[censusKey{authority: of.label(), typ: r.key.typ.label()}]++
+			n[gauge{metric: metricFromDisk, of: of.label(), typ: r.key.typ.label()}]++
 		}
-		n.resources[censusKey{of.label(), r.key.typ.label(), r.state(), r.payload != nil}]++
+		n[gauge{metricResources, of.label(), r.key.typ.label(), r.state(), r.payload != nil}]++
 	}
 	return n
 }
@@ -126,12 +127,18 @@ func (t *ResourceType) label() string {
 	return t.TypeURL[strings.LastIndexByte(t.TypeURL, '/')+1:]
 }
 
-// stateLabel is the value of grpc.xds.cache_state (gRFC A78, and A88, "Cache Entry States, CSDS,
-// and XdsClient Metrics").
-func (k *censusKey) stateLabel() string {
-	label := strings.ToLower(string(k.state))
-	if k.cached && k.state != StateRequested && k.state != StateACKed && k.state != StateTimeout {
-		label += "_but_cached"
+// labels are the values of the metric's labels behind the target. That of the state is of gRFC A78, and A88, "Cache Entry States, CSDS,
+// and XdsClient Metrics".
+func (g *gauge) labels() []string {
+	switch g.metric {
+	case metricConnected:
+		return []string{g.of}
+	case metricFromDisk:
+		return []string{g.of, g.typ}
 	}
-	return label
+	state := strings.ToLower(string(g.state))
+	if g.cached && g.state != StateRequested && g.state != StateACKed && g.state != StateTimeout {
+		state += "_but_cached"
+	}
+	return []string{g.of, state, g.typ}
 }

@@ -52,7 +52,7 @@ type XDSClient struct {
 	// log holds the lines that unlock writes.
 	log []boundlog.Line
 	// censuses are those by target that were taken since something changed.
-	censuses map[string]*census
+	censuses map[string]census
 	ignored  ignoredLog
 	// diskWriter is nil without a resource_cache.
 	diskWriter *diskWriter
