@@ -8,6 +8,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // managementServer is a client's side of one management server: an ADS stream, and the subscriptions
@@ -17,10 +18,10 @@ type managementServer struct {
 	client *XDSClient
 	server *bootstrap.Server
 	share  *serverShare
-	// ctx ends when the channel closes. wake has a buffer of one, so that a wake-up of the writer is never lost.
+	// ctx ends when the channel closes. wake is for the writer.
 	ctx    context.Context
 	cancel context.CancelFunc
-	wake   chan struct{}
+	wake   transport.Signal
 	// nextAttempt is when the next attempt to open a stream begins, nil while one is under way or a stream is open.
 	nextAttempt atomic.Pointer[time.Time]
 	// dialect changes between two streams only, so the stream reads it without the lock.
@@ -55,7 +56,7 @@ func newManagementServer(c *XDSClient, server *bootstrap.Server, target string) 
 		client:  c,
 		server:  server,
 		share:   c.shareOf(server),
-		wake:    make(chan struct{}, 1),
+		wake:    transport.NewSignal(),
 		dialect: promised(server),
 		target:  target,
 

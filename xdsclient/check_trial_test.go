@@ -135,7 +135,7 @@ func (env *checkEnv) newBareTrial() *trial {
 	c.seed = checkSeed
 	synctest.Wait()
 	// The goroutine that calls watchers waits for ever; they are called by pump.
-	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
+	c.dispatcher = &dispatcher{client: c, wake: transport.NewSignal()}
 	x.c = c
 	for side := range x.sides {
 		x.at(side).connect()

@@ -156,7 +156,7 @@ func (l *diskLevel) restore(r *resource) bool {
 	}
 	if _, queued := k.queued[r]; !queued {
 		k.queue, k.queued[r] = append(k.queue, r), struct{}{}
-		k.notify()
+		k.wake.Give()
 	}
 	return true
 }
@@ -182,7 +182,7 @@ func (k *diskWriter) load() {
 	if old > 0 {
 		c.warningf("xDS resource cache %s: %d resources in it are too old and ignored", k.file.Path(), old)
 	}
-	k.onDisk, k.stale = make(nameSet), time.Now().Add(k.refresh())
+	k.onDisk, k.stale = make(map[storedName]struct{}), time.Now().Add(k.refresh())
 	for _, l := range k.levels {
 		l.records = make(map[storedName][]*diskcache.Record)
 	}
@@ -192,11 +192,11 @@ func (k *diskWriter) load() {
 		if n, err := xdsname.Parse(r.Name); err == nil {
 			key = authorityOf(n)
 		}
+		name := nameOf(r.Key)
 		if l := k.levels[key]; l.open() {
-			name := storedName{r.TypeURL, r.Name}
 			l.records[name] = append(l.records[name], r)
 		}
-		k.onDisk[k.hash(&r.Key)] = struct{}{}
+		k.onDisk[name] = struct{}{}
 	}
 	k.loading = false
 	c.restoreAll()

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/diskcache"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 const (
@@ -51,8 +51,7 @@ type diskWriter struct {
 	file   *diskcache.Cache
 	// lastError is the last error of writing that was logged.
 	lastError string
-	// wake has a buffer of one, so that a wake-up is never lost.
-	wake chan struct{}
+	wake      transport.Signal
 
 	levels map[authorityKey]*diskLevel
 	// loading says that the file is being read.
@@ -63,7 +62,7 @@ type diskWriter struct {
 	queued map[*resource]struct{}
 
 	// onDisk has the names in the file, and in the file that is being written.
-	onDisk nameSet
+	onDisk map[storedName]struct{}
 	// left has the resources whose watches ended since a watch began, or a resource came, or a view was written: perhaps the
 	// client is being closed, which ends one watch after the other. When the client is closed, the rest is added.
 	left *view
@@ -77,13 +76,11 @@ type diskWriter struct {
 	due, rest, stale, wrote time.Time
 }
 
-// nameSet is a set of hashes of names of resources with their types.
-type nameSet map[uint64]struct{}
-
-// view is the content that a file is to have.
+// view is the content that a file is to have. Of a resource that targets have in versions of their own it has the latest.
 type view struct {
-	records []diskcache.Record
-	names   nameSet
+	records map[diskcache.Key]diskcache.Record
+	// names are those of the resources that are not refused, when the view is complete.
+	names map[storedName]struct{}
 	// unanswered says that a watch has had no answer yet, and current that a resource is current.
 	unanswered, current bool
 }
@@ -94,7 +91,7 @@ func newDiskWriter(c *XDSClient) *diskWriter {
 		return nil
 	}
 	k := &diskWriter{
-		client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1),
+		client: c, file: cacheOf(c.config), wake: transport.NewSignal(),
 		loading: true, queued: make(map[*resource]struct{}), refusals: make(map[diskcache.Key]struct{}),
 	}
 	k.levels = newDiskLevels(k)
@@ -147,20 +144,12 @@ func (k *diskWriter) untilDue() time.Duration {
 	return time.Until(k.due)
 }
 
-// notify wakes the goroutine.
-func (k *diskWriter) notify() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
-
 // schedule has the file written at a time, or before.
 func (k *diskWriter) schedule(at time.Time) {
 	k.unwritten = true
 	if k.due.IsZero() || at.Before(k.due) {
 		k.due = at
-		k.notify()
+		k.wake.Give()
 	}
 }
 
@@ -201,15 +190,13 @@ func (e *Error) refusal() bool { return e.Kind == KindInvalid || e.final() }
 // takeOut has a resource taken out of the file, if that has it or another variant of it.
 func (k *diskWriter) takeOut(r *resource) {
 	key := storedKey(r)
-	if _, kept := k.onDisk[k.hash(&key)]; kept {
+	if _, kept := k.onDisk[nameOf(key)]; kept {
 		k.refusals[key], k.left = struct{}{}, nil
 		k.schedule(k.wrote.Add(writeDelay))
 	}
 }
 
-func (k *diskWriter) hash(key *diskcache.Key) uint64 {
-	return maphash.Comparable(k.client.seed, storedName{key.TypeURL, key.Name})
-}
+func nameOf(key diskcache.Key) storedName { return storedName{key.TypeURL, key.Name} }
 
 // enters notes that a resource is about to be watched that was not watched. So the client is not being closed.
 func (k *diskWriter) enters() {
@@ -228,9 +215,9 @@ func (k *diskWriter) leaves(r *resource) {
 		k.left = newView()
 	}
 	now := time.Now()
-	k.include(k.left, r, now)
+	k.left.include(r, now)
 	for _, m := range r.members {
-		k.include(k.left, m, now)
+		k.left.include(m, now)
 	}
 }
 
@@ -245,13 +232,13 @@ func (k *diskWriter) collect() {
 	k.includeAll(k.left)
 }
 
-func newView() *view { return &view{names: make(nameSet)} }
+func newView() *view { return &view{records: make(map[diskcache.Key]diskcache.Record)} }
 
 // includeAll adds the resources in use to a view.
 func (k *diskWriter) includeAll(v *view) {
 	now := time.Now()
 	for r := range k.client.entries() {
-		k.include(v, r, now)
+		v.include(r, now)
 	}
 }
 
@@ -260,63 +247,45 @@ func (k *diskWriter) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 	v, now := newView(), time.Now()
 	records, _, _ := k.file.Load(now) // a file that cannot be read is replaced
 	for _, r := range records {
-		if _, refused := refusals[r.Key]; !refused {
-			k.add(v, r)
-		}
+		v.records[r.Key] = r
 	}
 	for key := range refusals {
-		k.add(v, diskcache.Record{Key: key, Time: now, Refused: true})
+		v.records[key] = diskcache.Record{Key: key, Time: now, Refused: true}
 	}
-	k.dropLoneRefusals(v)
+	v.complete()
 	return v
 }
 
 // include adds a resource to a view.
-func (k *diskWriter) include(v *view, r *resource, now time.Time) {
-	e, kept := k.entryOf(r, now)
+func (v *view) include(r *resource, now time.Time) {
+	e, kept := entryOf(r, now)
 	if !kept {
 		v.unanswered = v.unanswered || r.isAwaited()
 		return
 	}
-	k.add(v, e)
+	if other, ok := v.records[e.Key]; !ok || other.Time.Before(e.Time) {
+		v.records[e.Key] = e
+	}
 	v.current = v.current || e.Time.Equal(now)
 }
 
-func (k *diskWriter) add(v *view, e diskcache.Record) {
-	v.records = append(v.records, e)
-	if !e.Refused {
-		v.names[k.hash(&e.Key)] = struct{}{}
-	}
-}
-
-// keepLatest leaves one version of each resource that targets have in versions of their own.
-func (v *view) keepLatest() {
-	latest := make(map[diskcache.Key]time.Time, len(v.records))
-	for i := range v.records {
-		e := &v.records[i]
-		latest[e.Key] = later(latest[e.Key], e.Time)
-	}
-	v.records = slices.DeleteFunc(v.records, func(e diskcache.Record) bool {
-		at, left := latest[e.Key]
-		if !left || e.Time.Before(at) {
-			return true
+// complete leaves resources out that are refused, unless another variant might be taken for them.
+func (v *view) complete() {
+	v.names = make(map[storedName]struct{})
+	for key, e := range v.records {
+		if !e.Refused {
+			v.names[nameOf(key)] = struct{}{}
 		}
-		delete(latest, e.Key)
-		return false
-	})
-}
-
-// dropLoneRefusals leaves resources out that are refused, unless another variant might be taken for them.
-func (k *diskWriter) dropLoneRefusals(v *view) {
-	v.records = slices.DeleteFunc(v.records, func(e diskcache.Record) bool {
-		_, variants := v.names[k.hash(&e.Key)]
+	}
+	maps.DeleteFunc(v.records, func(key diskcache.Key, e diskcache.Record) bool {
+		_, variants := v.names[nameOf(key)]
 		return e.Refused && !variants
 	})
 }
 
 // entryOf returns the record of a resource that is written, or that the resource is refused. kept is false if there is
 // neither. A resource that was last sent under a TTL or must not be cached is not kept, and neither is an older version.
-func (k *diskWriter) entryOf(r *resource, now time.Time) (e diskcache.Record, kept bool) {
+func entryOf(r *resource, now time.Time) (e diskcache.Record, kept bool) {
 	e.Key, e.Server, e.Time = storedKey(r), r.authority.active().server.URI, r.taken.time()
 	switch {
 	case r.err != nil && r.err.refusal():
@@ -382,7 +351,7 @@ func (k *diskWriter) takeView() (v *view, refusals map[diskcache.Key]struct{}) {
 	if v == nil { // nothing was unwritten when the client was closed
 		return nil, nil
 	}
-	k.dropLoneRefusals(v)
+	v.complete()
 	refusals, k.refusals = k.refusals, make(map[diskcache.Key]struct{})
 	now := time.Now()
 	if v.unanswered && len(k.onDisk) > 0 && (!v.current || now.Before(k.stale)) {
@@ -414,9 +383,8 @@ func (k *diskWriter) write() {
 	if v == nil {
 		v = k.viewOfFile(refusals)
 	}
-	v.keepLatest()
 	if err == nil {
-		omitted, err = k.file.Write(v.records, len(refusals) > 0, began)
+		omitted, err = k.file.Write(slices.Collect(maps.Values(v.records)), len(refusals) > 0, began)
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -432,7 +400,7 @@ func (k *diskWriter) write() {
 	case err == nil:
 		k.onDisk, k.lastError = v.names, ""
 	case errors.Is(err, diskcache.ErrRemoved):
-		k.onDisk = make(nameSet)
+		k.onDisk = make(map[storedName]struct{})
 		k.complain("it cannot be written: %v", err)
 	default:
 		maps.Copy(k.refusals, refusals)

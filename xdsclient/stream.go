@@ -16,12 +16,7 @@ import (
 // stream is open. What they read and write is decided in handler.go.
 
 // notify has the writer look for a request that is due.
-func (ch *managementServer) notify() {
-	select {
-	case ch.wake <- struct{}{}:
-	default:
-	}
-}
+func (ch *managementServer) notify() { ch.wake.Give() }
 
 // run keeps a stream open on the connection, which it releases when it returns. It waits longer
 // with every attempt on which nothing was accepted. The wait counts from the start of

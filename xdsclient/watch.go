@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // watch is one watcher of one resource, or of one collection and its members, with its
@@ -166,8 +168,7 @@ func (w *watch) abandon() {
 // dispatcher calls the watchers of a client, one after the other, from one goroutine.
 type dispatcher struct {
 	client *XDSClient
-	// wake has a buffer of one, so that a wake-up is never lost.
-	wake chan struct{}
+	wake   transport.Signal
 	// queue is guarded by XDSClient.mu. The events of a resource for a watcher are in it at most once.
 	queue []*queued
 }
@@ -179,10 +180,7 @@ func (d *dispatcher) enqueue(n *queued) {
 	}
 	n.waits = true
 	d.queue = append(d.queue, n)
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	d.wake.Give()
 }
 
 // run calls watchers until the context ends.

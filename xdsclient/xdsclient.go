@@ -84,7 +84,7 @@ func New(cfg *bootstrap.Config, opts Options) (*XDSClient, error) {
 	}
 	c.watches.client = c
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
+	c.dispatcher = &dispatcher{client: c, wake: transport.NewSignal()}
 	c.running.Go(func() { c.dispatcher.run(c.ctx) })
 	if c.diskWriter = newDiskWriter(c); c.diskWriter != nil {
 		c.running.Go(func() { c.diskWriter.run(c.ctx) })

@@ -28,21 +28,16 @@ type Reporter struct {
 	node    *corepb.Node
 	conn    *transport.Conn
 	backoff backoff.Config
-	// wake has a buffer of one, and is told when the Store is first used or no longer used.
-	wake chan struct{}
+	// wake is given when the Store is first used or no longer used.
+	wake transport.Signal
 	// failure is the text of the last failure, empty after an answer.
 	failure string
 }
 
 // New returns a reporter with an empty Store.
 func New(server *bootstrap.Server, node *corepb.Node, conn *transport.Conn, b backoff.Config) *Reporter {
-	r := &Reporter{server: server, node: node, conn: conn, backoff: b, wake: make(chan struct{}, 1)}
-	r.Store = load.NewStore(func() {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
-	})
+	r := &Reporter{server: server, node: node, conn: conn, backoff: b, wake: transport.NewSignal()}
+	r.Store = load.NewStore(r.wake.Give)
 	return r
 }
 
@@ -126,7 +121,7 @@ func (r *Reporter) attempt(client context.Context) (answered bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := &stream{Reporter: r, client: client, ctx: ctx, wire: wire, ordered: make(chan struct{}, 1), ended: make(chan error, 1)}
+	s := &stream{Reporter: r, client: client, ctx: ctx, wire: wire, ordered: transport.NewSignal(), ended: make(chan error, 1)}
 	var reading sync.WaitGroup
 	reading.Go(func() { s.ended <- s.read() })
 	defer func() {

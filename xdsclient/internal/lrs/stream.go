@@ -27,9 +27,9 @@ type stream struct {
 	*Reporter
 	client, ctx context.Context // that of the client, and that of the stream
 	wire        grpc.ClientStream
-	// order is the server's last order, and ordered is told of each.
+	// order is the server's last order, and ordered is given with each.
 	order   atomic.Pointer[order]
-	ordered chan struct{}
+	ordered transport.Signal
 	// ended carries the reason for which the stream ended.
 	ended chan error
 	// reported is when the last report was sent, or the first order was seen.
@@ -79,10 +79,7 @@ func (s *stream) read() error {
 		if last := s.order.Swap(o); last == nil || last.String() != o.String() {
 			logger.Infof("load reports to xDS management server %s: %v", s.server, o)
 		}
-		select {
-		case s.ordered <- struct{}{}:
-		default:
-		}
+		s.ordered.Give()
 		pace.Wait(s.ctx, size)
 	}
 }
