@@ -136,6 +136,8 @@ func (ch *managementServer) close() {
 			ts.drop(s)
 		}
 	}
+	ch.types = nil
+	clear(ch.authorities)
 	delete(ch.client.channels, channelKey{ch.server.Key(), ch.target})
 	ch.link.Close()
 	ch.expiry.stop()

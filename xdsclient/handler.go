@@ -19,7 +19,6 @@ import (
 func (ch *managementServer) opened() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
-	ch.client.stats.Streams++
 	if ch.link.Closed() {
 		return
 	}
@@ -68,9 +67,6 @@ func (ch *managementServer) nextRequest() (r *wire.Request, fresh []*subscriptio
 	for _, ts := range ch.types {
 		r, fresh, due := ts.next(ch.delivery != nil)
 		if r != nil {
-			for _, s := range fresh {
-				s.deadline = 0
-			}
 			return r, fresh, time.Time{}
 		}
 		if !due.IsZero() && (at.IsZero() || due.Before(at)) {
@@ -84,7 +80,6 @@ func (ch *managementServer) nextRequest() (r *wire.Request, fresh []*subscriptio
 func (ch *managementServer) sent(fresh []*subscription) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
-	ch.client.stats.Requests++
 	if !ch.link.Streaming() {
 		return
 	}
@@ -111,9 +106,6 @@ func (ch *managementServer) answered(resp *wire.Response) {
 
 // restored follows answered when the answer has been applied.
 func (ch *managementServer) restored() {
-	if ch.link.Closed() {
-		return
-	}
 	for a := range ch.authorities {
 		a.clearLoss(ch)
 	}
@@ -124,18 +116,13 @@ func (ch *managementServer) delivered() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.delivery = nil
-	if !ch.link.Closed() {
-		ch.notify()
-	}
+	ch.notify()
 }
 
 // reading notes that the next response is read, maybe after a rest: resource timers run again.
 func (ch *managementServer) reading() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
-	if ch.link.Closed() {
-		return
-	}
 	ch.expiry.start()
 	ch.expiry.arm()
 }

@@ -25,9 +25,6 @@ func promised(server *bootstrap.Server) wire.Dialect {
 func (ch *managementServer) chooseDialect() wire.Dialect {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
-	if ch.link.Closed() {
-		return ch.dialect
-	}
 	next := promised(ch.server)
 	next.Incremental = next.Incremental && !ch.withoutDelta
 	ch.withoutDelta = false

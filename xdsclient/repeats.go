@@ -78,7 +78,7 @@ func (ch *managementServer) answerAgain(r *wire.Response, hash uint64) (*typeSta
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ts := ch.typeStateOf(r.TypeURL)
-	if ts == nil || ts.last.timed || ch.link.Closed() || !ts.settled || hash != ts.hash {
+	if ts == nil || ts.last.timed || !ts.settled || hash != ts.hash {
 		return nil, nil
 	}
 	again := ts.last

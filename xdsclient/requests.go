@@ -250,6 +250,7 @@ func (ts *typeState) nextSotW(r *wire.Request, reply, held bool) (fresh []*subsc
 // noteSending notes that a request is about to be sent.
 func (ts *typeState) noteSending(fresh []*subscription) {
 	for _, s := range fresh {
+		s.deadline = 0
 		s.step(ads.Listed)
 		if s.older = ts.responses; ts.asking {
 			s.older++

@@ -89,8 +89,10 @@ func (m *subscriptions) all() iter.Seq[*subscription] {
 			return
 		}
 		for _, first := range m.first {
-			if !first.chain(yield) {
-				return
+			for s := range first.siblings() {
+				if !yield(s) {
+					return
+				}
 			}
 		}
 	}
@@ -113,19 +115,15 @@ func (m *subscriptions) inOrder() iter.Seq[*subscription] {
 	}
 }
 
-// chain yields the subscription and its successors, until yield returns false.
-func (s *subscription) chain(yield func(*subscription) bool) bool {
-	for s != nil {
-		next := s.next // s may leave the chain
-		if !yield(s) {
-			return false
-		}
-		s = next
-	}
-	return true
-}
-
 // siblings iterates the subscription, which may be nil, and its successors with the same name.
 func (s *subscription) siblings() iter.Seq[*subscription] {
-	return func(yield func(*subscription) bool) { s.chain(yield) }
+	return func(yield func(*subscription) bool) {
+		for at := s; at != nil; {
+			next := at.next // the one that is yielded may leave
+			if !yield(at) {
+				return
+			}
+			at = next
+		}
+	}
 }

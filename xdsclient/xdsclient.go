@@ -254,10 +254,6 @@ func (c *XDSClient) Shutdown() {
 
 // Stats counts what a client did since it was made.
 type Stats struct {
-	// Streams is the number of streams that were opened.
-	Streams uint64
-	// Requests is the number of requests that were sent.
-	Requests uint64
 	// Responses is the number of responses for subscribed types, and Rejected how many of them
 	// were NACKed.
 	Responses, Rejected uint64

@@ -33,7 +33,7 @@ func parseTLS(config jsondoc.Value) (build BuildCredentials, warning string) {
 	}
 	return func() (credentials.Bundle, func(), error) {
 		provider := certfiles.NewProvider(files)
-		return tlsBundle{creds: &reloadingTLS{provider: provider, certificate: "certificate_file " + files.Certificate, accepted: accepted}}, provider.Close, nil
+		return tlsBundle{creds: newReloadingTLS(provider, "certificate_file "+files.Certificate, accepted...)}, provider.Close, nil
 	}, warning
 }
 
@@ -85,10 +85,15 @@ func (tlsBundle) NewWithMode(string) (credentials.Bundle, error) {
 
 // reloadingTLS shakes hands with the material that its provider has at that time.
 type reloadingTLS struct {
-	provider    certprovider.Provider
-	certificate string             // where the client's comes from
-	accepted    []peercert.Matcher // of servers whose certificates SPIFFE bundles verify; empty: any
-	doubted     atomic.Bool        // a handshake has failed since the provider was last asked
+	credentials.TransportCredentials // of TLS, for what is not different
+	provider                         certprovider.Provider
+	certificate                      string             // where the client's comes from
+	accepted                         []peercert.Matcher // of servers whose certificates SPIFFE bundles verify; empty: any
+	doubted                          atomic.Bool        // a handshake has failed since the provider was last asked
+}
+
+func newReloadingTLS(provider certprovider.Provider, certificate string, accepted ...peercert.Matcher) *reloadingTLS {
+	return &reloadingTLS{TransportCredentials: credentials.NewTLS(nil), provider: provider, certificate: certificate, accepted: accepted}
 }
 
 func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -137,19 +142,6 @@ func (c *reloadingTLS) failed(material *certprovider.KeyMaterial, err error) err
 	return err
 }
 
-func (c *reloadingTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("tls credentials for a management server are for clients only")
-}
-
-func (c *reloadingTLS) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
-}
-
 func (c *reloadingTLS) Clone() credentials.TransportCredentials {
-	return &reloadingTLS{provider: c.provider, certificate: c.certificate, accepted: c.accepted}
-}
-
-// OverrideServerName is part of the interface; gRPC has no use for it any more.
-func (c *reloadingTLS) OverrideServerName(string) error {
-	return errors.New("tls credentials for a management server take the server's name from server_uri")
+	return newReloadingTLS(c.provider, c.certificate, c.accepted...)
 }

@@ -178,7 +178,7 @@ func (c *Config) tlsPlugin(plugin *anypb.Any) (BuildCredentials, error) {
 			}
 		}
 		instance := "of certificate provider instance " + faults.Quote(pb.GetIdentityCertificateProvider().GetInstanceName())
-		return tlsBundle{creds: &reloadingTLS{provider: p, certificate: instance}}, p.Close, nil
+		return tlsBundle{creds: newReloadingTLS(p, instance)}, p.Close, nil
 	}, nil
 }
 
