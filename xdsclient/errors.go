@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -179,19 +178,11 @@ func (e *Error) Status() (st *status.Status, sent bool) {
 	st = status.New(e.Code, e.Err.Error())
 	switch e.Kind {
 	case KindUnreachable:
-		st = withDetail(st, dialect.Unreachable())
+		st, _ = st.WithDetails(dialect.Unreachable()) // the code is not OK
 	case KindTimeout:
-		st = withDetail(st, dialect.Silent())
+		st, _ = st.WithDetails(dialect.Silent())
 	}
 	return st, false
-}
-
-// withDetail adds a detail to a status, if it can have one.
-func withDetail(st *status.Status, detail *errdetails.ErrorInfo) *status.Status {
-	if said, err := st.WithDetails(detail); err == nil {
-		return said
-	}
-	return st
 }
 
 // kindOf returns the kind of an error that a server sent in place of a resource, as a serialized

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 
 	"github.com/dynxds/dynxds/internal/retries"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
@@ -82,18 +83,18 @@ func (ch *managementServer) attempt() (accepted bool, err error) {
 func (ch *managementServer) read(ctx context.Context, stream grpc.ClientStream) (accepted bool, err error) {
 	var pace transport.Pace
 	for {
-		var f transport.Frame
-		if err := stream.RecvMsg(&f); err != nil {
+		var message mem.Buffer
+		if err := stream.RecvMsg(&message); err != nil {
 			if err == io.EOF {
 				err = transport.ErrNoAnswer
 			}
 			return accepted, err
 		}
-		size := len(f.Bytes())
+		size := message.Len()
 		began := time.Now()
-		ok, done, err := ch.receive(f.Bytes())
+		ok, done, err := ch.receive(message.ReadOnlyData())
 		rest := ch.share.work.Done(began)
-		f.Free()
+		message.Free()
 		if err != nil {
 			return accepted, err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
@@ -63,16 +64,16 @@ func (s *stream) begin() (answered bool, err error) {
 func (s *stream) read() error {
 	var pace transport.Pace
 	for {
-		var f transport.Frame
-		if err := s.wire.RecvMsg(&f); err != nil {
+		var message mem.Buffer
+		if err := s.wire.RecvMsg(&message); err != nil {
 			if err == io.EOF {
 				err = transport.ErrNoAnswer
 			}
 			return err
 		}
-		size := len(f.Bytes())
-		o, err := decodeOrder(f.Bytes())
-		f.Free()
+		size := message.Len()
+		o, err := decodeOrder(message.ReadOnlyData())
+		message.Free()
 		if err != nil {
 			return err
 		}

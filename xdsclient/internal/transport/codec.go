@@ -1,8 +1,6 @@
 package transport
 
 import (
-	"fmt"
-
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
@@ -15,15 +13,6 @@ var buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 64<<10, 128<<10, 256<<
 // its bytes.
 const MaxPooled = 1 << 20
 
-// A Frame is a received message, serialized.
-type Frame struct{ buffer mem.Buffer }
-
-// Bytes returns the message. It is valid until Free, or for good if it is larger than MaxPooled.
-func (f *Frame) Bytes() []byte { return f.buffer.ReadOnlyData() }
-
-// Free returns the memory of the message to the pool.
-func (f *Frame) Free() { f.buffer.Free() }
-
 // Codec passes messages through as bytes, which ADS and LRS read and write themselves. On
 // the wire it is the protobuf codec. A sent message belongs to gRPC.
 type Codec struct{}
@@ -33,10 +22,7 @@ func (Codec) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2. v is a []byte, made by the function Marshal.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
-	message, ok := v.([]byte)
-	if !ok {
-		return nil, fmt.Errorf("xdsclient: cannot send a %T", v)
-	}
+	message := v.([]byte)
 	return mem.BufferSlice{mem.NewBuffer(&message, buffers)}, nil
 }
 
@@ -47,16 +33,14 @@ func Marshal(m proto.Message, more int) ([]byte, error) {
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend((*buffer)[:0], m)
 }
 
-// Unmarshal implements encoding.CodecV2. v is a *Frame.
+// Unmarshal implements encoding.CodecV2. v is a *mem.Buffer. The bytes are valid until it is freed, or for good if they are more than
+// MaxPooled.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	f, ok := v.(*Frame)
-	if !ok {
-		return fmt.Errorf("xdsclient: cannot receive a %T", v)
-	}
+	message := v.(*mem.Buffer)
 	if data.Len() > MaxPooled {
-		f.buffer = mem.SliceBuffer(data.Materialize())
+		*message = mem.SliceBuffer(data.Materialize())
 	} else {
-		f.buffer = data.MaterializeToBuffer(buffers)
+		*message = data.MaterializeToBuffer(buffers)
 	}
 	return nil
 }
