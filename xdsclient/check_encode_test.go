@@ -39,7 +39,7 @@ func newCheckEncoder() *explore.Encoder {
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,
 			"Error.status": true, "watch.watcher": true, "watch.called": true,
 			"watch.client": true, "queued.watch": true, "queued.member": true, "expiry.fire": true, "expiry.timer": true,
-			"expiry.stopwatch": true, "expiry.next": true, "expiry.timeout": true, "Link.opened": true, "Link.shown": true,
+			"expiry.before": true, "expiry.started": true, "expiry.next": true, "expiry.timeout": true, "Link.opened": true, "Link.shown": true,
 		},
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){
 			reflect.TypeFor[time.Time]():            func(e *explore.Encoder, v reflect.Value) { e.Bool(!v.IsZero()) },

@@ -154,8 +154,8 @@ func (l *diskLevel) restore(r *resource) bool {
 	if !k.loading && len(l.find(r)) == 0 {
 		return false
 	}
-	if _, queued := k.queued[r]; !queued {
-		k.queue, k.queued[r] = append(k.queue, r), struct{}{}
+	if !r.restoring {
+		k.queue, r.restoring = append(k.queue, r), true
 		k.wake.Give()
 	}
 	return true
@@ -292,7 +292,7 @@ func (k *diskWriter) restoreNext() bool {
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	delete(k.queued, r)
+	r.restoring = false
 	if !r.watchedHere() {
 		return true
 	}

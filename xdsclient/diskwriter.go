@@ -56,10 +56,8 @@ type diskWriter struct {
 	levels map[authorityKey]*diskLevel
 	// loading says that the file is being read.
 	loading bool
-	// queue has the entries that are to be restored, in order, and queued has them as a set. They have no
-	// payload, and watchers hear of no error.
-	queue  []*resource
-	queued map[*resource]struct{}
+	// queue has the entries that are to be restored, in order. They have no payload, and watchers hear of no error.
+	queue []*resource
 
 	// onDisk has the names in the file, and in the file that is being written.
 	onDisk map[storedName]struct{}
@@ -92,7 +90,7 @@ func newDiskWriter(c *XDSClient) *diskWriter {
 	}
 	k := &diskWriter{
 		client: c, file: cacheOf(c.config), wake: transport.NewSignal(),
-		loading: true, queued: make(map[*resource]struct{}), refusals: make(map[diskcache.Key]struct{}),
+		loading: true, refusals: make(map[diskcache.Key]struct{}),
 	}
 	k.levels = newDiskLevels(k)
 	return k

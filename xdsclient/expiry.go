@@ -5,56 +5,45 @@ import (
 	"time"
 )
 
-// stopwatchTime is the reading of a stopwatch.
-type stopwatchTime time.Duration
-
-// stopwatch measures the time in which a channel could receive an answer: while a
-// stream is open and neither a watcher nor a rest (transport.Work) holds back the next read. Resource timers run on
-// it, so that neither a broken stream nor a slow watcher makes a resource
-// disappear (gRFC A57, "Handling Resources That Do Not Exist"). The zero value
-// is stopped at 0.
-type stopwatch struct {
-	before  time.Duration
-	started time.Time
-}
-
-func (s *stopwatch) running() bool { return !s.started.IsZero() }
-
-func (s *stopwatch) read() stopwatchTime {
-	if !s.running() {
-		return stopwatchTime(s.before)
-	}
-	return stopwatchTime(s.before + time.Since(s.started))
-}
-
-func (s *stopwatch) start() {
-	if !s.running() {
-		s.started = time.Now()
-	}
-}
-
-func (s *stopwatch) stop() {
-	s.before = time.Duration(s.read())
-	s.started = time.Time{}
-}
-
 // expiry has the resource timers of a channel: one timer for all. Each subscription has its own deadline. Guarded by
 // XDSClient.mu.
+//
+// The timers run on a stopwatch of the time in which the channel could receive an answer: while a
+// stream is open and neither a watcher nor a rest (transport.Work) holds back the next read. So neither a broken stream nor a slow
+// watcher makes a resource disappear (gRFC A57, "Handling Resources That Do Not Exist").
 type expiry struct {
-	stopwatch
 	timeout time.Duration
-	// fire is called by the timer, on a goroutine of its own.
+	// before is what the stopwatch had when it was started last. It is stopped while started is zero.
+	before  time.Duration
+	started time.Time
+	// fire is called by the timer, on a goroutine of its own. The timer is nil if it is not going to fire.
 	fire  func()
 	timer *time.Timer
-	// next is the earliest deadline, perhaps of a subscription that was answered meanwhile, or 0. armed says that the timer is
-	// going to fire then.
-	next  stopwatchTime
-	armed bool
+	// next is the earliest deadline, perhaps of a subscription that was answered meanwhile, or 0.
+	next time.Duration
 }
+
+func (e *expiry) running() bool { return !e.started.IsZero() }
+
+// read reads the stopwatch.
+func (e *expiry) read() time.Duration {
+	if !e.running() {
+		return e.before
+	}
+	return e.before + time.Since(e.started)
+}
+
+func (e *expiry) start() {
+	if !e.running() {
+		e.started = time.Now()
+	}
+}
+
+func (e *expiry) stop() { e.before, e.started = e.read(), time.Time{} }
 
 // expect starts the timer of a subscription. Its deadline is the latest, as all have the same timeout.
 func (e *expiry) expect(s *subscription) {
-	s.deadline = e.read() + stopwatchTime(e.timeout)
+	s.deadline = e.read() + e.timeout
 	if e.next == 0 {
 		e.next = s.deadline
 	}
@@ -64,16 +53,9 @@ func (e *expiry) expect(s *subscription) {
 // arm sets the timer for the earliest deadline, if there is one. Each time that it fires costs a look at all subscriptions, so
 // deadlines close to each other share one.
 func (e *expiry) arm() {
-	if e.armed || !e.running() || e.next == 0 {
-		return
+	if e.timer == nil && e.running() && e.next > 0 {
+		e.timer = time.AfterFunc(max(e.next-e.read(), e.timeout/100), e.fire)
 	}
-	e.armed = true
-	wait := max(time.Duration(e.next-e.read()), e.timeout/100)
-	if e.timer == nil {
-		e.timer = time.AfterFunc(wait, e.fire)
-		return
-	}
-	e.timer.Reset(wait)
 }
 
 // overdue returns the subscriptions of a type that the server did not send in time, in order, and notes the earliest deadline
@@ -89,7 +71,7 @@ func (e *expiry) overdue(ts *typeState) (late []*subscription) {
 			e.next = s.deadline
 		}
 	}
-	slices.SortFunc(late, func(a, b *subscription) int { return a.locator().Compare(b.locator()) })
+	slices.SortFunc(late, byLocator)
 	return late
 }
 
@@ -98,5 +80,5 @@ func (e *expiry) clear() {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	e.armed, e.next = false, 0
+	e.timer, e.next = nil, 0
 }

@@ -103,6 +103,8 @@ type resource struct {
 	// link is the connectivity error while no server can be reached, or nil. It hides err.
 	link    *Error
 	watches []*watch
+	// restoring says that it is about to come from disk.
+	restoring bool
 	// subscriptions counts those of the servers. Those of a member are not counted.
 	subscriptions int
 	// members are the members of a collection; otherwise it is nil. A member that the server has not sent comes from an earlier

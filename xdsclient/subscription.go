@@ -1,6 +1,8 @@
 package xdsclient
 
 import (
+	"time"
+
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -32,7 +34,7 @@ type subscription struct {
 	// found is the number of the last search by which it was found.
 	found uint64
 	// deadline is when the resource timer fires, on the channel's stopwatch, or 0 while the request is being written.
-	deadline stopwatchTime
+	deadline time.Duration
 }
 
 func newSubscription(r *resource, ts *typeState) *subscription {
