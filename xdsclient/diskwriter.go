@@ -110,15 +110,12 @@ func cacheOf(cfg *bootstrap.Config) *diskcache.Cache {
 // run reads the file, and then writes and restores until the context ends.
 func (k *diskWriter) run(ctx context.Context) {
 	k.load()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		for k.restoreNext() {
 		}
-		timer.Reset(k.untilDue())
 		select {
 		case <-k.wake:
-		case <-timer.C:
+		case <-time.After(k.untilDue()):
 			if k.untilDue() <= 0 {
 				k.write()
 			}

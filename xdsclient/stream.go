@@ -123,7 +123,14 @@ func (ch *managementServer) write(ctx context.Context, stream grpc.ClientStream)
 	for {
 		r, fresh, at := ch.nextRequest()
 		if r == nil {
-			if !ch.awaitRequest(ctx, at) {
+			var due <-chan time.Time
+			if !at.IsZero() {
+				due = time.After(time.Until(at))
+			}
+			select {
+			case <-ch.wake:
+			case <-due:
+			case <-ctx.Done():
 				return nil
 			}
 			continue
@@ -137,24 +144,5 @@ func (ch *managementServer) write(ctx context.Context, stream grpc.ClientStream)
 			return nil
 		}
 		ch.sent(fresh)
-	}
-}
-
-// awaitRequest waits until a request may be due: after notify, or at the given time unless that
-// is zero. It reports false if the context has ended.
-func (ch *managementServer) awaitRequest(ctx context.Context, at time.Time) bool {
-	var due <-chan time.Time
-	if !at.IsZero() {
-		timer := time.NewTimer(time.Until(at))
-		defer timer.Stop()
-		due = timer.C
-	}
-	select {
-	case <-ch.wake:
-		return true
-	case <-due:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

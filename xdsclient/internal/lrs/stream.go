@@ -88,14 +88,14 @@ func (s *stream) read() error {
 // serve reports at the interval until no later report can have anything, or the
 // client is closed, which end the stream in good order, or until it ends.
 func (s *stream) serve() error {
-	timer := time.NewTimer(time.Until(s.due()))
-	defer timer.Stop()
 	for {
 		report, closed := true, false
+		// It counts from the last report, so that a server that gives one order
+		// after the other neither hurries nor delays reports.
 		select {
 		case <-s.ordered:
 			report = false
-		case <-timer.C:
+		case <-time.After(time.Until(s.reported.Add(s.order.Load().interval))):
 		case <-s.wake:
 			report = !s.Store.InUse()
 		case <-s.client.Done():
@@ -113,23 +113,17 @@ func (s *stream) serve() error {
 				return s.leave()
 			}
 		}
-		// It counts from the last report, so that a server that gives one order
-		// after the other neither hurries nor delays reports.
-		timer.Reset(time.Until(s.due()))
 	}
 }
-
-func (s *stream) due() time.Time { return s.reported.Add(s.order.Load().interval) }
 
 // awaitDisuse waits, for half of the Farewell at most, until the channels that are
 // being closed have given up their clusters.
 func (s *stream) awaitDisuse() {
-	patience := time.NewTimer(Farewell / 2)
-	defer patience.Stop()
+	patience := time.After(Farewell / 2)
 	for s.Store.InUse() {
 		select {
 		case <-s.wake:
-		case <-patience.C:
+		case <-patience:
 			return
 		case <-s.ctx.Done():
 			return
