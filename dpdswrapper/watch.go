@@ -87,12 +87,9 @@ func (l *leg) keeps(err error, running *leg) bool {
 // withdraws reports whether an error means that this client does not have the resource, or no
 // longer.
 func withdraws(err error) bool {
-	var e *xdsclient.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	return e.Kind == xdsclient.KindDoesNotExist ||
-		e.Kind == xdsclient.KindServer && (e.Code == codes.NotFound || e.Code == codes.PermissionDenied)
+	e, ok := errors.AsType[*xdsclient.Error](err)
+	return ok && (e.Kind == xdsclient.KindDoesNotExist ||
+		e.Kind == xdsclient.KindServer && (e.Code == codes.NotFound || e.Code == codes.PermissionDenied))
 }
 
 // ResourceChanged implements xdsclient.Watcher.

@@ -94,7 +94,7 @@ func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 	}), gauges...)
 }
 
-// attachments are the channels that use a client. The zero value is empty. Its lock is not held
+// attachments are the channels that use a client. The lock is not held
 // while a recorder is called.
 type attachments struct {
 	mu sync.Mutex
@@ -107,9 +107,6 @@ type attachments struct {
 func (s *attachments) add(a *attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byTarget == nil {
-		s.byTarget = make(map[string][]*attachment)
-	}
 	s.byTarget[a.target] = append(s.byTarget[a.target], a)
 	s.appoint(a.target)
 }

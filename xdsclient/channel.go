@@ -181,20 +181,11 @@ func (ch *managementServer) expire() {
 	ch.expiry.arm()
 }
 
-// fault makes an Error about a resource.
+// fault makes an Error about a resource that is from the server, or about the server.
 func (ch *managementServer) fault(kind ErrorKind, r *resource, err error) *Error {
-	return &Error{
-		Kind:        kind,
-		Code:        kind.code(),
-		TypeName:    r.key.typ.Name,
-		Resource:    r.key.name,
-		Constraints: r.watchedEntry().constraints,
-		Server:      ch.server.URI,
-		NodeID:      ch.client.config.Node.GetId(),
-		Err:         err,
-		state:       kinds[kind].state,
-		Transient: kind == KindUnreachable ||
-			kind == KindTimeout && ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError),
-		stamp: stampNow(""),
-	}
+	e := ch.client.fault(kind, r.key.typ, wire.Locator{Name: r.key.name, Constraints: r.watchedEntry().constraints}, err)
+	e.Server = ch.server.URI
+	e.Transient = kind == KindUnreachable ||
+		kind == KindTimeout && ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError)
+	return e
 }

@@ -204,11 +204,6 @@ func (c *XDSClient) Dump() *Dump {
 func (c *XDSClient) list(d *Dump) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	total := 0
-	for _, a := range c.authorities {
-		total += len(a.resources)
-	}
-	d.Resources = make([]ResourceDump, 0, total)
 	servers := make(map[string]ServerDump)
 	for key, ch := range c.channels {
 		s := ServerDump{URI: ch.server.URI, Connected: ch.link.Connected(), Err: ch.link.Failure()}

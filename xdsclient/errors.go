@@ -48,26 +48,19 @@ const (
 	KindConfiguration ErrorKind = "configuration"
 )
 
-// kinds has, of each kind, the state of a resource after an error that the client found, and what a reader of
-// the error can do about it.
+// kinds has, of each kind, the state of a resource after an error that the client found, the code of the error unless the server
+// gave another, and what a reader of the error can do about it.
 var kinds = map[ErrorKind]struct {
 	state  CacheState
+	code   codes.Code
 	wayOut string
 }{
-	KindDoesNotExist:  {StateDoesNotExist, "check that the control plane has it for this node"},
-	KindInvalid:       {StateNACKed, "correct it in the control plane"},
-	KindServer:        {StateReceivedError, "the control plane knows why"},
-	KindUnreachable:   {"", "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"},
-	KindTimeout:       {StateTimeout, "check that the control plane is not overloaded, and that it has the resource: some never say that they do not"},
-	KindConfiguration: {StateRequested, "check the xDS bootstrap"},
-}
-
-// code is that of an Error of the kind, unless the server gave another.
-func (k ErrorKind) code() codes.Code {
-	if k == KindDoesNotExist {
-		return codes.NotFound
-	}
-	return codes.Unavailable
+	KindDoesNotExist:  {StateDoesNotExist, codes.NotFound, "check that the control plane has it for this node"},
+	KindInvalid:       {StateNACKed, codes.Unavailable, "correct it in the control plane"},
+	KindServer:        {StateReceivedError, codes.Unavailable, "the control plane knows why"},
+	KindUnreachable:   {"", codes.Unavailable, "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"},
+	KindTimeout:       {StateTimeout, codes.Unavailable, "check that the control plane is not overloaded, and that it has the resource: some never say that they do not"},
+	KindConfiguration: {StateRequested, codes.Unavailable, "check the xDS bootstrap"},
 }
 
 // Error is what a watcher gets instead of, or beside, a resource. It is

@@ -114,8 +114,7 @@ func (ts *typeState) next(held bool) (r *wire.Request, fresh []*subscription, at
 	if !due {
 		return nil, nil, at
 	}
-	request := next // only a request that is due is allocated
-	return &request, fresh, at
+	return new(next), fresh, at // only a request that is due is allocated
 }
 
 // nextDelta fills in the request that is due. It either answers a response or has changes of the

@@ -7,8 +7,6 @@ import (
 	"hash/maphash"
 	"sync"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
@@ -74,6 +72,7 @@ func New(cfg *bootstrap.Config, opts Options) (*XDSClient, error) {
 	}
 	c := &XDSClient{
 		config:      cfg,
+		attached:    attachments{byTarget: make(map[string][]*attachment)},
 		options:     opts,
 		maxMembers:  defaultMaxMembers,
 		seed:        maphash.MakeSeed(),
@@ -106,7 +105,7 @@ func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target stri
 	w.client, w.queued.watch = c, w
 	_, collection := w.watcher.(wholeWatcher)
 	if a, canonical, err := c.authorityFor(t, l.Name, collection, target); err != nil {
-		w.queueRefusal(c.refusal(t, l, err))
+		w.queueRefusal(c.fault(KindConfiguration, t, wire.Locator{Name: faults.Shorten(l.Name, xdsname.MaxLength), Constraints: l.Constraints}, err))
 	} else {
 		a.watch(t, wire.Locator{Name: canonical, Constraints: l.Constraints}, w)
 	}
@@ -164,16 +163,18 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool, 
 	return a, n.Text, nil
 }
 
-// refusal is the error of a watch that cannot be served.
-func (c *XDSClient) refusal(t *ResourceType, l wire.Locator, reason error) *Error {
+// fault makes an Error about a resource.
+func (c *XDSClient) fault(kind ErrorKind, t *ResourceType, l wire.Locator, err error) *Error {
 	return &Error{
-		Kind:        KindConfiguration,
-		Code:        codes.Unavailable,
+		Kind:        kind,
+		Code:        kinds[kind].code,
 		TypeName:    t.Name,
-		Resource:    faults.Shorten(l.Name, xdsname.MaxLength),
+		Resource:    l.Name,
 		Constraints: l.Constraints,
 		NodeID:      c.config.Node.GetId(),
-		Err:         reason,
+		Err:         err,
+		state:       kinds[kind].state,
+		stamp:       stampNow(""),
 	}
 }
 

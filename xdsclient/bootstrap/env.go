@@ -51,8 +51,7 @@ func FromEnv() (*Config, error) {
 	}
 	if inline := os.Getenv(envInline); inline != "" {
 		c, err := parse(envInline, []byte(inline), trustedServers())
-		var found *Faults
-		if errors.As(err, &found) && len(found.List) > 0 && !looksInline(inline) {
+		if found, ok := errors.AsType[*Faults](err); ok && len(found.List) > 0 && !looksInline(inline) {
 			found.List[0].Suggestion = "the path of a file belongs in " + envFile
 		}
 		return c, err

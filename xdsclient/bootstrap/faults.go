@@ -21,11 +21,9 @@ type Faults = faults.Faults
 // fail reports the error of another parser for a value, if there is one. A *Faults is shown as it is, with the paths
 // that the value has.
 func fail(v jsondoc.Value, err error) {
-	var of *Faults
-	switch {
-	case errors.As(err, &of):
+	if of, ok := errors.AsType[*Faults](err); ok {
 		v.AddFaults(of)
-	case err != nil:
+	} else if err != nil {
 		v.Fault("", "%v", err)
 	}
 }

@@ -129,9 +129,8 @@ func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, co
 // failed notes that material did not do in a handshake. The error that it returns says so if the client's certificate is not valid.
 func (c *reloadingTLS) failed(material *certprovider.KeyMaterial, err error) error {
 	c.doubted.Store(true)
-	var unverified *tls.CertificateVerificationError
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &unverified) && errors.As(err, &invalid) && invalid.Cert != nil {
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && unverified && invalid.Cert != nil {
 		err = fmt.Errorf("%w (the certificate of %s)", err, faults.Quote(invalid.Cert.Subject.String()))
 	}
 	if len(material.Certs) > 0 {
