@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	estats "google.golang.org/grpc/experimental/stats"
 
@@ -100,35 +99,24 @@ type attachments struct {
 	mu sync.Mutex
 	// byTarget has the attachments of each target in their order.
 	byTarget map[string][]*attachment
-	// reporting are those that report. The slice is replaced, not changed.
-	reporting atomic.Pointer[[]*attachment]
+	// reporting has those that report: of each target the first one with a recorder. The slice is replaced, not changed. nil: they are
+	// not known.
+	reporting []*attachment
 }
 
 func (s *attachments) add(a *attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.byTarget[a.target] = append(s.byTarget[a.target], a)
-	s.appoint(a.target)
+	s.byTarget[a.target], s.reporting = append(s.byTarget[a.target], a), nil
 }
 
 func (s *attachments) remove(a *attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rest := slices.DeleteFunc(s.byTarget[a.target], func(x *attachment) bool { return x == a })
-	if s.byTarget[a.target] = rest; len(rest) == 0 {
+	if s.byTarget[a.target], s.reporting = rest, nil; len(rest) == 0 {
 		delete(s.byTarget, a.target)
 	}
-	s.appoint(a.target)
-}
-
-// appoint has the first attachment of a target that has a recorder report, and no other one of the target.
-func (s *attachments) appoint(target string) {
-	all := slices.DeleteFunc(slices.Clone(s.reporters()), func(x *attachment) bool { return x.target == target })
-	of := s.byTarget[target]
-	if i := slices.IndexFunc(of, func(x *attachment) bool { return x.recorder != nil }); i >= 0 {
-		all = append(all, of[i])
-	}
-	s.reporting.Store(&all)
 }
 
 // targets returns the targets in order, each once.
@@ -140,10 +128,17 @@ func (s *attachments) targets() []string {
 
 // reporters returns the attachments that report.
 func (s *attachments) reporters() []*attachment {
-	if p := s.reporting.Load(); p != nil {
-		return *p
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reporting == nil {
+		s.reporting = make([]*attachment, 0, len(s.byTarget))
+		for _, of := range s.byTarget {
+			if i := slices.IndexFunc(of, func(x *attachment) bool { return x.recorder != nil }); i >= 0 {
+				s.reporting = append(s.reporting, of[i])
+			}
+		}
 	}
-	return nil
+	return s.reporting
 }
 
 // reportersOf iterates the attachments that report what a stream receives.
