@@ -68,7 +68,8 @@ type gauge struct {
 	// of is the URI of a server, or an authority.
 	of, typ string
 	state   CacheState
-	cached  bool
+	// but says that a resource is cached beside an error.
+	but bool
 }
 
 // takeCensus counts, unless nothing has changed since the last time. Targets without streams of their own have
@@ -107,7 +108,9 @@ func (c *XDSClient) takeCensus(target string) census {
 		if r.taken.stored {
 			n[gauge{metric: metricFromDisk, of: of.label(), typ: r.key.typ.label()}]++
 		}
-		n[gauge{metricResources, of.label(), r.key.typ.label(), r.state(), r.payload != nil}]++
+		state := r.state()
+		but := r.payload != nil && state != StateRequested && state != StateACKed && state != StateTimeout
+		n[gauge{metricResources, of.label(), r.key.typ.label(), state, but}]++
 	}
 	return n
 }
@@ -137,7 +140,7 @@ func (g *gauge) labels() []string {
 		return []string{g.of, g.typ}
 	}
 	state := strings.ToLower(string(g.state))
-	if g.cached && g.state != StateRequested && g.state != StateACKed && g.state != StateTimeout {
+	if g.but {
 		state += "_but_cached"
 	}
 	return []string{g.of, state, g.typ}
