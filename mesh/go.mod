@@ -5,7 +5,6 @@ go 1.26.0
 replace github.com/dynxds/dynxds => ..
 
 require (
-	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2
 	github.com/dynxds/dynxds v0.0.0-00010101000000-000000000000
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/google/go-cmp v0.7.0
@@ -27,6 +26,8 @@ require (
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12
 )
+
+require github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 
 require (
 	cel.dev/expr v0.25.3 // indirect
