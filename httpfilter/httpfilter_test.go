@@ -13,6 +13,7 @@ import (
 	udpapb "github.com/cncf/xds/go/udpa/type/v1"
 	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	rbacpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -158,6 +159,29 @@ func TestManyFaultsOfATypedStruct(t *testing.T) {
 	err := httpfilter.UnmarshalConfig(xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: url, Value: fields(t, many)}), new(faultpb.HTTPFault))
 	if err == nil || len(err.Error()) > 10000 || !strings.Contains(err.Error(), "and 900 more") {
 		t.Errorf("1000 unknown fields: %v", err)
+	}
+}
+
+// Where the faults of a TypedStruct are is looked for as long as it takes to read it, and a little longer: each value is read with all
+// that it is in.
+func TestFaultsOfALargeTypedStruct(t *testing.T) {
+	t.Parallel()
+	for rules, place := range map[int]string{10: ".rules[9].any: ", 3000: ""} {
+		list := make([]any, rules)
+		for i := range list {
+			list[i] = map[string]any{"any": true}
+		}
+		list[rules-1] = map[string]any{"any": 1}
+		for range 10 {
+			list = []any{map[string]any{"and_rules": map[string]any{"rules": list}}}
+		}
+		value := map[string]any{"rules": map[string]any{"policies": map[string]any{"p": map[string]any{"permissions": list}}}}
+		const url = "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC"
+		err := httpfilter.UnmarshalConfig(xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: url, Value: fields(t, value)}), new(rbacpb.RBAC))
+		at, found := strings.CutSuffix(fmt.Sprint(err), "invalid value for bool field any: 1")
+		if !found || !strings.HasSuffix(at, place) || (at == "") != (place == "") {
+			t.Errorf("%d rules: %v", rules, err)
+		}
 	}
 }
 

@@ -34,21 +34,23 @@ func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
 	if want := m.ProtoReflect().Descriptor().FullName(); (&anypb.Any{TypeUrl: typeURL}).MessageName() != want {
 		return fmt.Errorf("the TypedStruct stands for %q, want %q", typeURL, want)
 	}
+	var found structFaults
 	read := func(value *structpb.Value) error {
 		encoded, err := protojson.Marshal(value)
 		if err != nil {
 			return err
 		}
+		found.read += len(encoded)
 		return protojson.Unmarshal(encoded, m)
 	}
 	whole := structpb.NewStructValue(fields)
 	if err = read(whole); err == nil {
 		return nil
 	}
-	var found structFaults
-	found.find("", whole, maxFaultDepth, read)
+	found.most = 2*found.read + alwaysRead
+	found.find("", whole, read)
 	if found.Total() == 0 {
-		return errors.New(withoutPosition(err)) // It is not the fault of one field.
+		return errors.New(withoutPosition(err)) // It is not the fault of one field, or of one far behind.
 	}
 	return errors.New(found.Join("; "))
 }
@@ -86,14 +88,20 @@ func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, er
 // structFaults collects what is wrong with the fields of a TypedStruct, by path.
 // protojson itself reports only the first error, by its position in the JSON text that
 // was made of the Struct.
-type structFaults struct{ faults.Faults }
+type structFaults struct {
+	faults.Faults
+	// read is how many bytes protojson has read: for a value alone, also those of what it is in. find stops after most.
+	read, most int
+}
 
-// maxFaultDepth is how deep find looks, as reading a value alone costs what its depth is.
-const maxFaultDepth = 32
+// alwaysRead is what find may read of a small TypedStruct.
+const alwaysRead = 16 << 10
 
-// find looks into a value, some levels deep, if its place takes one without fields or elements. read has protojson read a value alone at that
-// place.
-func (f *structFaults) find(path string, value *structpb.Value, levels int, read func(*structpb.Value) error) {
+// find looks into a value if its place takes one without fields or elements. read has protojson read a value alone at that place.
+func (f *structFaults) find(path string, value *structpb.Value, read func(*structpb.Value) error) {
+	if f.read > f.most {
+		return
+	}
 	fields, list := value.GetStructValue().GetFields(), value.GetListValue().GetValues()
 	object := func(fields map[string]*structpb.Value) error {
 		return read(structpb.NewStructValue(&structpb.Struct{Fields: fields}))
@@ -103,13 +111,13 @@ func (f *structFaults) find(path string, value *structpb.Value, levels int, read
 	}
 	_, packed := fields["@type"] // The fields of an Any mean nothing without it.
 	switch {
-	case len(fields) > 0 && !packed && levels > 0 && object(nil) == nil:
+	case len(fields) > 0 && !packed && object(nil) == nil:
 		for _, key := range slices.Sorted(maps.Keys(fields)) {
-			f.find(faults.Join(path, key), fields[key], levels-1, func(v *structpb.Value) error { return object(map[string]*structpb.Value{key: v}) })
+			f.find(faults.Join(path, key), fields[key], func(v *structpb.Value) error { return object(map[string]*structpb.Value{key: v}) })
 		}
-	case len(list) > 0 && levels > 0 && array() == nil:
+	case len(list) > 0 && array() == nil:
 		for i, item := range list {
-			f.find(fmt.Sprintf("%s[%d]", path, i), item, levels-1, func(v *structpb.Value) error { return array(v) })
+			f.find(fmt.Sprintf("%s[%d]", path, i), item, func(v *structpb.Value) error { return array(v) })
 		}
 	default:
 		if err := read(value); err != nil {
