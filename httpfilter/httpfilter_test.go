@@ -167,10 +167,7 @@ func TestManyFaultsOfATypedStruct(t *testing.T) {
 func TestFaultsOfALargeTypedStruct(t *testing.T) {
 	t.Parallel()
 	for rules, place := range map[int]string{10: ".rules[9].any: ", 3000: ""} {
-		list := make([]any, rules)
-		for i := range list {
-			list[i] = map[string]any{"any": true}
-		}
+		list := slices.Repeat([]any{map[string]any{"any": true}}, rules)
 		list[rules-1] = map[string]any{"any": 1}
 		for range 10 {
 			list = []any{map[string]any{"and_rules": map[string]any{"rules": list}}}

@@ -36,11 +36,11 @@ func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
 	}
 	var found structFaults
 	read := func(value *structpb.Value) error {
+		found.read += proto.Size(value)
 		encoded, err := protojson.Marshal(value)
 		if err != nil {
 			return err
 		}
-		found.read += len(encoded)
 		return protojson.Unmarshal(encoded, m)
 	}
 	whole := structpb.NewStructValue(fields)
@@ -90,7 +90,7 @@ func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, er
 // was made of the Struct.
 type structFaults struct {
 	faults.Faults
-	// read is how many bytes protojson has read: for a value alone, also those of what it is in. find stops after most.
+	// read is how many bytes protojson was given: for a value alone, also those of what it is in. find stops after most.
 	read, most int
 }
 
