@@ -44,7 +44,7 @@ func (r *jsonReader) value() *yaml.Node {
 	case string:
 		n.Value, n.Style = token, yaml.DoubleQuotedStyle
 	default:
-		n.Value = strings.TrimLeft(written, " \t\r\n,:")
+		n.Value = strings.TrimLeft(written, " \t\r\n,:]}")
 	}
 	n.Tag = n.ShortTag()
 	return n
