@@ -181,6 +181,23 @@ func TestMapsOfAllSizes(t *testing.T) {
 	}
 }
 
+func TestLargeMapsGetMoreShards(t *testing.T) {
+	t.Parallel()
+	const n = maxShard * usualWidth
+	m := numbered(n)
+	b := m.Edit()
+	b.Set(key(n), n)
+	grown := b.Map()
+	if len(m.shards) != usualWidth || len(grown.shards) != 2*usualWidth || grown.Len() != n+1 {
+		t.Errorf("a map of %d has %d shards; with one more, it has %d in %d", n, len(m.shards), grown.Len(), len(grown.shards))
+	}
+	for _, got := range []map[string]change{gotDiff(t, m, grown), gotDiff(t, grown, m)} {
+		if len(got) != 1 {
+			t.Errorf("Diff of maps of different widths names %d keys, want 1", len(got))
+		}
+	}
+}
+
 func TestChangedCopySharesAllButOneShard(t *testing.T) {
 	t.Parallel()
 	m := numbered(10_000)
