@@ -8,7 +8,9 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
+	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/site"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // folderOf is a folder with one file.
@@ -56,6 +58,19 @@ spec:
 			} else if cluster, ok := m.(*clusterpb.Cluster); ok && len(cluster.GetTypedExtensionProtocolOptions()) > 0 {
 				t.Errorf("the Cluster %s has %v", item.Name, cluster.GetTypedExtensionProtocolOptions())
 			}
+		}
+	}
+}
+
+// A channel to a service that is left out gets nothing.
+func TestServiceThatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	content := &folder.Content{Separate: true, Services: []*meshroute.Service{{Name: "a", ExternalName: "no port"}, {Name: "b"}}}
+	for service, want := range map[string]int{"": 4, "a": 0, "b": 4} {
+		items, err := site.Resources(site.View{Content: content, Service: service})
+		xdstest.NoError(t, err)
+		if len(items) != want {
+			t.Errorf("a channel to %q gets %d resources, want %d", service, len(items), want)
 		}
 	}
 }
