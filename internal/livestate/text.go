@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -53,7 +54,7 @@ func RPCs(r *outcomes.Report) string {
 		text += ", " + faults.Count(int(r.Hedges), "hedge")
 	}
 	if e := r.Last; e != nil {
-		text += fmt.Sprintf("; last error %s: %s: %s", Clock(e.Time), e.Code, e.Text)
+		text += fmt.Sprintf("%s: %s: %s", strings.TrimSuffix("; last error "+Clock(e.Time), " "), e.Code, e.Text)
 	}
 	return text
 }
