@@ -144,6 +144,14 @@ func TestExplainVariants(t *testing.T) {
 	if err != nil || e.RouteConfig.Name != "r" || e.RouteConfig.Variant != "{version=v2}" {
 		t.Errorf("%+v, %v; want the RouteConfiguration r of its variant", e, err)
 	}
+	for _, name := range []string{"r", "r {version=v2}"} {
+		report, err := Ask(testutils.Context(t), Process{Address: serving(t, config)})
+		xdstest.NoError(t, err)
+		report.Apply(Filter{Name: name})
+		if got := report.Lines().String(); !strings.Contains(got, "\n  RouteConfiguration r: ") || strings.Contains(got, "Listener") {
+			t.Errorf("only %q:\n%s", name, got)
+		}
+	}
 }
 
 func TestExplainOddStatus(t *testing.T) {

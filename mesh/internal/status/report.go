@@ -130,7 +130,7 @@ func (r *Report) Apply(f Filter) {
 	for i := range r.Clients {
 		c := &r.Clients[i]
 		c.Resources = slices.DeleteFunc(c.Resources, func(r *explain.ResourceStatus) bool {
-			return !f.Takes(strings.TrimSpace(r.Name+" "+r.Variant), r.State)
+			return !f.Takes(r.Name, r.State) && !f.Takes(strings.TrimSpace(r.Name+" "+r.Variant), r.State)
 		})
 		if s := c.State; s != nil {
 			s.Problems = slices.DeleteFunc(s.Problems, func(p livestate.Problem) bool {
