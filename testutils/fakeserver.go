@@ -31,6 +31,8 @@ type FakeServer struct {
 	opts   []grpc.ServerOption
 	// running counts the goroutines of streams.
 	running sync.WaitGroup
+	// updating is held during an update, so that functions that collect changes run one at a time.
+	updating sync.Mutex
 
 	// state guards what follows.
 	state   await.State
@@ -90,6 +92,8 @@ func (f *FakeServer) Addr() string { return f.server.Addr() }
 // TryUpdate makes the changes that change collects, all of them or, if any is invalid, none. Clients see either
 // none or all of them. change must not use the server.
 func (f *FakeServer) TryUpdate(change func(*Tx)) error {
+	f.updating.Lock() // and not state, so that streams do not wait for change
+	defer f.updating.Unlock()
 	tx := new(Tx)
 	change(tx)
 	if err := errors.Join(tx.faults...); err != nil {

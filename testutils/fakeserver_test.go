@@ -3,6 +3,7 @@ package testutils_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -109,4 +110,19 @@ func TestFakeServer_UpdateIsAllOrNothing(t *testing.T) {
 	p := openPeer(t, s, false)
 	p.subscribe(cds)
 	p.expect("nothing was set", cds)
+}
+
+func TestFakeServer_UpdatesAreOneAtATime(t *testing.T) {
+	t.Parallel()
+	s, n := testutils.StartFakeServer(t), 0
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for range 100 {
+				s.Update(t, func(*testutils.Tx) { n++ })
+			}
+		})
+	}
+	all.Wait()
+	xdstest.Equal(t, "updates", 200, n)
 }

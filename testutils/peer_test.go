@@ -32,6 +32,7 @@ const (
 func put(tx *testutils.Tx, typeURL, locator, text string) {
 	name, parameters := split(locator)
 	tx.SetNamed(name, parameters, anyOf(typeURL, text))
+	clear(parameters) // The update has its own.
 }
 
 // set is put in an update of its own.

@@ -88,6 +88,7 @@ func (s *side) step(t *testing.T, protocol, line string) string {
 			default:
 				t.Fatalf("no step %q", change)
 			}
+			clear(parameters) // The update has its own.
 		}
 	})
 	return ""

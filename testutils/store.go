@@ -73,10 +73,10 @@ func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Messag
 			return
 		}
 	}
-	v := newVariant(name, parameters, proto.CloneOf(body))
+	v, key := newVariant(name, parameters, proto.CloneOf(body)), parametersKey(parameters)
 	tx.change(body.GetTypeUrl(), name, func(all variants) {
 		delete(all, wholeName)
-		all[parametersKey(parameters)] = v
+		all[key] = v
 	})
 }
 
@@ -118,7 +118,8 @@ func (tx *Tx) Delete(typeURL, name string) {
 
 // DeleteVariant removes one variant, or the error in its place.
 func (tx *Tx) DeleteVariant(typeURL, name string, parameters map[string]string) {
-	tx.change(typeURL, name, func(all variants) { delete(all, parametersKey(parameters)) })
+	key := parametersKey(parameters)
+	tx.change(typeURL, name, func(all variants) { delete(all, key) })
 }
 
 // change changes what there is under a name.
