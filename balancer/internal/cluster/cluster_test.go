@@ -93,8 +93,9 @@ func TestLimitHoldsForAClusterThatReturns(t *testing.T) {
 			t.Errorf("an RPC over the limit ended with %v", err)
 		}
 		first.Done(balancer.DoneInfo{})
-		_, err = pick()
+		last, err := pick()
 		xdstest.NoError(t, err)
+		last.Done(balancer.DoneInfo{})
 	})
 }
 
