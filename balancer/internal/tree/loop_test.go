@@ -2,6 +2,7 @@ package tree_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -156,6 +157,22 @@ func TestTimer(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestTimerThatIsStartedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := tree.NewLoop(func() {})
+		var timer tree.Timer
+		var fired []string
+		l.Do(func() {
+			l.After(&timer, time.Second, func() { fired = append(fired, "first") })
+			time.Sleep(time.Second) // It fires, and its function waits for the loop.
+			synctest.Wait()
+			l.After(&timer, time.Second, func() { fired = append(fired, "second") })
+		})
+		time.Sleep(time.Minute)
+		l.Do(func() { xdstest.Equal(t, "fired", "[second]", fmt.Sprint(fired)) })
+	})
 }
 
 func TestAskWaitsNoLongerThanItsContext(t *testing.T) {
