@@ -28,6 +28,7 @@ func ofListeners(t testing.TB, text string) dynparam.ByType {
 func TestTP2_DPDSService(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
+	controlplane.SetPace(s.store, 2) // which is the most that a Fetch may have
 	direct := ofListeners(t, "way=direct")
 	s.update(t, func(tx *controlplane.Tx) {
 		tx.SetDPDS(dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return direct, nil })

@@ -109,6 +109,9 @@ func (s *items) drop(tp topic) {
 
 // promote makes some of what is due later due now, so that some are, if there are as many.
 func (s *items) promote(some int) {
+	if s.now.has(wholeList) { // a fetch of so many names is complete
+		some++
+	}
 	for tp := range s.later {
 		if len(s.now) >= some {
 			return
