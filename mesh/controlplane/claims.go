@@ -154,7 +154,7 @@ func (sub *subscription) keepClaim(tp topic, name, version string) error {
 // compareClaims is called when all that was due has been compared with what the client claims to have. The caller
 // holds stream.mu.
 func (sub *subscription) compareClaims() {
-	if sub.claims > 0 && sub.items.noneDue() && len(sub.items.waiting) == 0 {
+	if sub.claims > 0 && sub.items.noneDue() && len(sub.items.waiting.m) == 0 {
 		sub.stream.usage.give(ofVersions, sub.claims)
 		sub.claims = 0
 	}

@@ -39,10 +39,10 @@ func (sub *subscription) compose() batch {
 	sub.delivery.sending, d.changed = d.changed, time.Time{}
 	d.promote(sub.stream.store.pace.due)
 	if sub.mode == pushChanged {
-		w.batch.resources = make([]namedResource, 0, len(d.now))
+		w.batch.resources = make([]namedResource, 0, len(d.now.m))
 	}
 	var collections []topic
-	for tp := range d.now {
+	for tp := range d.now.m {
 		if sub.isCollection(tp) && sub.named(tp) {
 			collections = append(collections, tp)
 		}
@@ -53,8 +53,8 @@ func (sub *subscription) compose() batch {
 	}
 	w.addAllKnown(opened)
 	due, renewed := d.now, d.renewed
-	d.now, d.renewed = nil, nil
-	for tp := range due {
+	d.now, d.renewed = topics{}, topics{}
+	for tp := range due.m {
 		again := d.get(tp).again
 		d.setAgain(tp, false)
 		switch {
@@ -66,7 +66,7 @@ func (sub *subscription) compose() batch {
 			d.setAgain(tp, again)
 		}
 	}
-	w.list(due.has(wholeList), len(renewed) > 0)
+	w.list(due.has(wholeList), len(renewed.m) > 0)
 	w.addRivals()
 	w.addHeartbeats(renewed)
 	for _, lost := range w.batch.lost {
@@ -117,7 +117,7 @@ func (w *composer) addKnown(tp topic, old *entry, again bool) {
 	if w.sub.items.later.has(tp) {
 		return
 	}
-	if old.claimed() && len(w.sub.items.now) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
+	if old.claimed() && len(w.sub.items.now.m) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
 		w.sub.items.addLater(tp, again)
 		return
 	}

@@ -59,7 +59,7 @@ func (s *stream) compute() bool {
 // nextComputed returns what is about to be sent and has no result yet, nil if there is nothing. The caller holds Store.mu for reading, and stream.mu.
 func (sub *subscription) nextComputed() *computed {
 	sub.items.promote(sub.stream.store.pace.due)
-	for tp := range sub.items.now {
+	for tp := range sub.items.now.m {
 		if a := sub.askOf(tp); a != nil && a.choice.isComputed() && a.entryOf(sub) == awaited {
 			if sub.computed == nil {
 				sub.computed = map[nameKey]*computed{}

@@ -22,4 +22,4 @@ func (s *Server) Held() (held int64) {
 }
 
 // count returns the number of topics that are due.
-func (s *items) count() int { return len(s.now) + len(s.later) }
+func (s *items) count() int { return len(s.now.m) + len(s.later.m) }

@@ -65,14 +65,14 @@ func (sub *subscription) renew(tp topic) {
 // addHeartbeats adds those that are due of resources that the client has and that are not sent
 // otherwise.
 func (w *composer) addHeartbeats(renewed topics) {
-	if len(renewed) == 0 || w.sub.mode == pushAll || !w.sub.stream.wraps(w.sub) {
+	if len(renewed.m) == 0 || w.sub.mode == pushAll || !w.sub.stream.wraps(w.sub) {
 		return
 	}
 	sent := make(map[resourceID]bool, len(w.batch.resources))
 	for _, whole := range w.batch.resources {
 		sent[whole.resource.id()] = true
 	}
-	for tp := range renewed {
+	for tp := range renewed.m {
 		old := w.sub.lastSent(tp)
 		now := w.sub.current(tp)
 		if now == nil || old == nil || !old.sameVersion(now) || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {

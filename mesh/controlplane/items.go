@@ -16,17 +16,12 @@ type item struct {
 }
 
 // topics is a set of topics.
-type topics map[topic]struct{}
+type topics struct{ shrinkingMap[topic, struct{}] }
 
-func (s *topics) add(tp topic) {
-	if *s == nil {
-		*s = topics{}
-	}
-	(*s)[tp] = struct{}{}
-}
+func (s *topics) add(tp topic) { s.set(tp, struct{}{}) }
 
-func (s topics) has(tp topic) bool {
-	_, ok := s[tp]
+func (s *topics) has(tp topic) bool {
+	_, ok := s.m[tp]
 	return ok
 }
 
@@ -76,12 +71,12 @@ func (s *items) setAgain(tp topic, again bool) {
 }
 
 // noneDue reports whether nothing is due yet.
-func (s *items) noneDue() bool { return len(s.now)+len(s.later)+len(s.renewed) == 0 }
+func (s *items) noneDue() bool { return len(s.now.m)+len(s.later.m)+len(s.renewed.m) == 0 }
 
 // add makes a topic due now.
 func (s *items) add(tp topic, again bool) {
-	delete(s.later, tp)
-	delete(s.waiting, tp)
+	s.later.delete(tp)
+	s.waiting.delete(tp)
 	s.now.add(tp)
 	if again {
 		s.setAgain(tp, true)
@@ -91,7 +86,7 @@ func (s *items) add(tp topic, again bool) {
 // addLater makes a topic due later, unless it is now.
 func (s *items) addLater(tp topic, again bool) {
 	if !s.now.has(tp) {
-		delete(s.waiting, tp)
+		s.waiting.delete(tp)
 		s.later.add(tp)
 	}
 	if again {
@@ -101,8 +96,8 @@ func (s *items) addLater(tp topic, again bool) {
 
 // drop makes a topic not due.
 func (s *items) drop(tp topic) {
-	for _, due := range []topics{s.now, s.later, s.waiting, s.renewed} {
-		delete(due, tp)
+	for _, due := range []*topics{&s.now, &s.later, &s.waiting, &s.renewed} {
+		due.delete(tp)
 	}
 	s.setAgain(tp, false)
 }
@@ -112,18 +107,17 @@ func (s *items) promote(some int) {
 	if s.now.has(wholeList) { // a fetch of so many names is complete
 		some++
 	}
-	for tp := range s.later {
-		if len(s.now) >= some {
+	for tp := range s.later.m {
+		if len(s.now.m) >= some {
 			return
 		}
 		s.add(tp, false)
 	}
-	s.later = nil // a map does not shrink
 }
 
 // sentAgain notes that the client has been sent what it subscribed to, of which the errors are due later.
 func (s *items) sentAgain() {
-	for tp := range s.later {
+	for tp := range s.later.m {
 		s.setAgain(tp, false)
 	}
 }

@@ -181,6 +181,22 @@ func TestNamesThatAreLeftCount(t *testing.T) {
 	}
 }
 
+// A client that does not read, and leaves most of its many names, has no room for what was due of them.
+func TestNamesThatAreLeftAreNotDue(t *testing.T) {
+	t.Parallel()
+	p := limited(t, NewStore(), newQuotas(bounds.Streams, nil), 1)
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprint(i)
+	}
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: names})
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesUnsubscribe: names[1:]})
+	if due := &p.subs[typeurl.Endpoints].items.later; len(due.m) != 1 || due.most > 8 {
+		t.Errorf("%d topics are due, with room for %d", len(due.m), due.most)
+	}
+	p.store.release(p.stream)
+}
+
 // A claim in another spelling counts by its length, too.
 func TestClaimsCountByLength(t *testing.T) {
 	t.Parallel()

@@ -74,7 +74,7 @@ func (s *stream) topicsDue() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.dueSubs {
-		n += len(sub.items.now) + min(len(sub.items.later), s.store.pace.due)
+		n += len(sub.items.now.m) + min(len(sub.items.later.m), s.store.pace.due)
 	}
 	return n
 }
