@@ -71,7 +71,9 @@ func (n *batch) sort() {
 }
 
 func sortErrors(errs []namedError) {
-	slices.SortFunc(errs, func(a, b namedError) int { return compareNames(a.of, b.of) })
+	slices.SortFunc(errs, func(a, b namedError) int {
+		return cmp.Or(compareNames(a.of, b.of), strings.Compare(a.topic.which, b.topic.which))
+	})
 }
 
 func compareNames(a, b *discoverypb.ResourceName) int {

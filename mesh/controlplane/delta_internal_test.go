@@ -47,6 +47,29 @@ func pushed(t testing.TB, p *delta) []*discoverypb.DeltaDiscoveryResponse {
 	return responses
 }
 
+// The errors of subscriptions to one name are in the order of their constraints.
+func TestErrorsAreInOrder(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	p := newTestDelta(store)
+	req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints}
+	for shard := range 9 {
+		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, fuzzLocator("n", "shard", fmt.Sprint(shard)))
+	}
+	update(t, store, func(tx *Tx) { tx.SetError(typeurl.Endpoints, "n", status.New(codes.Internal, "no")) })
+	handleDelta(t, p, req)
+	errs := pushed(t, p)[0].ResourceErrors
+	for shard, e := range errs {
+		if want := req.ResourceLocatorsSubscribe[shard].DynamicParameterConstraints; !proto.Equal(e.ResourceName.DynamicParameterConstraints, want) {
+			t.Errorf("error %d is for %v", shard, e.ResourceName)
+		}
+	}
+	if len(errs) != 9 {
+		t.Errorf("there are %d errors", len(errs))
+	}
+	store.release(p.stream)
+}
+
 func TestDelta_AnswersToOldResponsesAreForgotten(t *testing.T) {
 	t.Parallel()
 	var d delivery
