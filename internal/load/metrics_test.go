@@ -169,25 +169,3 @@ func BenchmarkCount(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkTake is the report of 10,000 clusters.
-func BenchmarkTake(b *testing.B) {
-	for _, busy := range []bool{false, true} {
-		b.Run(fmt.Sprintf("busy=%v", busy), func(b *testing.B) {
-			s := load.NewStore(nil)
-			var all []*load.Locality
-			for i := range 10_000 {
-				all = append(all, in(s.Use(load.Key{Cluster: fmt.Sprint("cluster-", i)}, nil)))
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if busy {
-					for _, l := range all {
-						rpcs(l, 1, succeeded)
-					}
-				}
-				s.Take(nil)
-			}
-		})
-	}
-}

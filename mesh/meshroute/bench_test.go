@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy/policytest"
@@ -172,20 +171,4 @@ func BenchmarkBuildAgain_5000Services(b *testing.B) {
 	in.Services = in.Services[:5000]
 	in.Policies = append(in.Policies, policytest.Parse(b, "q", "name: q\nspec: {to: [{targetRef: {kind: MeshService, name: s8}, rules: [{filters: []}]}]}\n")...)
 	run("a policy")
-}
-
-// The worst that policies can ask for: a tag each.
-func BenchmarkBuild_TooManyVariants(b *testing.B) {
-	in := Input{Services: services("s")}
-	for i := range 50 {
-		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Exact(fmt.Sprintf("/p.S/%d", i)))}
-		in.Policies = append(in.Policies, policytest.New(fmt.Sprint("p", i),
-			TargetRef{Tags: map[string]string{fmt.Sprint("k", i): "v"}}, policytest.To("s", rule)))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if r := mustBuild(b, in, nil).Routes(Client{}, "s"); r.Err.Code() != codes.ResourceExhausted {
-			b.Fatal(r.Err)
-		}
-	}
 }
