@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -90,12 +91,15 @@ type update struct {
 	late bool
 }
 
-// beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
+// beginUpdate starts to work on a response. It returns nil if the channel has closed, or nothing is subscribed to its type,
 // as the client then has no decoder for it.
 func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size int) *update {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.answered(resp)
+	if ch.link.Closed() {
+		return nil
+	}
 	ts := ch.typeStateOf(resp.TypeURL)
 	if ts == nil {
 		ch.restored()
@@ -134,7 +138,9 @@ func (u *update) finish() (accepted bool, done <-chan struct{}, err error) {
 	u.reportAnswered()
 	u.ch.restored()
 	for a := range u.useful {
-		a.moveUpTo(u.ch)
+		if slices.Contains(a.channels, u.ch) { // or its watches ended during the response
+			a.moveUpTo(u.ch)
+		}
 	}
 	unasked := u.unasked + u.unaskedErrors
 	if unasked > 0 {
