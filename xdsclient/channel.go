@@ -168,7 +168,7 @@ func (ch *managementServer) reinstate(r *resource, d *delivery) {
 func (ch *managementServer) expire() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
-	ch.expiry.timer = nil
+	ch.expiry.disarm()
 	if !ch.expiry.running() {
 		return
 	}

@@ -38,7 +38,7 @@ func newCheckEncoder() *explore.Encoder {
 			"authority.wait": true, "payload.value": true, "payload.server": true,
 			"stamp.at": true, "Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true,
 			"Error.status": true, "watch.watcher": true, "watch.called": true,
-			"watch.client": true, "queued.watch": true, "queued.member": true, "expiry.fire": true, "expiry.timer": true,
+			"watch.client": true, "queued.watch": true, "queued.member": true, "expiry.fire": true,
 			"expiry.before": true, "expiry.started": true, "expiry.next": true, "expiry.timeout": true, "Link.opened": true, "Link.shown": true,
 		},
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){
@@ -46,6 +46,7 @@ func newCheckEncoder() *explore.Encoder {
 			reflect.TypeFor[dynparam.Constraints](): dynamic, // their serialized form is their first text
 			reflect.TypeFor[dynparam.Parameters]():  dynamic,
 			reflect.TypeFor[*bootstrap.Server]():    present,
+			reflect.TypeFor[*time.Timer]():          present,
 			reflect.TypeFor[*ResourceType](): func(e *explore.Encoder, v reflect.Value) { // two types may have resources of one name
 				e.Text(v.Elem().FieldByName("TypeURL").String())
 			},

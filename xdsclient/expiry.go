@@ -77,8 +77,13 @@ func (e *expiry) overdue(ts *typeState) (late []*subscription) {
 
 // clear stops all timers.
 func (e *expiry) clear() {
+	e.disarm()
+	e.next = 0
+}
+
+func (e *expiry) disarm() {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	e.timer, e.next = nil, 0
+	e.timer = nil
 }

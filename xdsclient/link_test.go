@@ -27,3 +27,17 @@ func TestMessageSizeLimit(t *testing.T) {
 		}
 	}}).run(t)
 }
+
+// A resource timer may fire when another one has just replaced it: the stream ended, and another one is open.
+func TestOneResourceTimer(t *testing.T) {
+	(&transcriptTest{over: "SotW", steps: "watch a -> stream; req a", then: func(x *transcript) {
+		for _, ch := range x.c.channels {
+			timer := ch.expiry.timer
+			ch.expire()
+			if timer.Stop() {
+				t.Error("the channel has a second timer")
+			}
+		}
+		x.run("wait 15s -> a: timeout")
+	}}).run(t)
+}
