@@ -41,7 +41,6 @@ type stream struct {
 	readHeader sync.Once
 	gotHeader  time.Time
 	header     metadata.MD // of the backend; after readHeader
-	headerErr  error
 	editHeader sync.Once
 	edited     metadata.MD // after editHeader
 	end        sync.Once
@@ -252,7 +251,7 @@ func (s *stream) receiveBackend(m any) error {
 // headers reads the response headers, and shows them to the processor.
 func (s *stream) headers() {
 	s.readHeader.Do(func() {
-		s.header, s.headerErr = s.backend.Header()
+		s.header, _ = s.backend.Header()
 		s.gotHeader = time.Now()
 		if s.header != nil {
 			s.ask(responseHeaders, s.header, false)
@@ -260,15 +259,20 @@ func (s *stream) headers() {
 	})
 }
 
-// awaitHeaders waits for the response headers as the processor leaves them. There are none if the backend answers with trailers only.
+// awaitHeaders waits for the response headers as the processor leaves them. There are none if the backend answers with trailers only,
+// or the RPC ends before.
 func (s *stream) awaitHeaders() {
 	s.headers()
 	s.editHeader.Do(func() {
 		if s.header == nil {
 			return
 		}
+		edits := s.answered(responseHeaders)
+		if s.failure() != nil {
+			return
+		}
 		s.edited = s.header
-		if edits := s.answered(responseHeaders); len(edits) > 0 {
+		if len(edits) > 0 {
 			s.edited = s.header.Copy()
 			edits.Apply(s.edited)
 		}
@@ -276,24 +280,14 @@ func (s *stream) awaitHeaders() {
 	})
 }
 
+// Header returns no error, as gRPC's does: RecvMsg has it.
 func (s *stream) Header() (metadata.MD, error) {
 	<-s.started
-	if s.rpc.StreamDesc == nil && !s.hasEnded() {
+	if s.backend == nil || s.rpc.StreamDesc == nil && !s.hasEnded() {
 		return nil, nil
 	}
-	var err error
-	if s.backend == nil {
-		err = s.endErr // which start has set
-	} else {
-		s.awaitHeaders()
-		if err = s.failure(); err == nil {
-			return s.edited, s.headerErr
-		}
-	}
-	if err == io.EOF {
-		err = nil
-	}
-	return nil, err
+	s.awaitHeaders()
+	return s.edited, nil
 }
 
 // failure returns what the processor ends the RPC with, nil if it does not.

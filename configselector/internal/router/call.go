@@ -187,6 +187,7 @@ type appStream struct {
 	cancel            context.CancelFunc
 	stop              func() bool // ends the wait for the end of the context
 	ended             sync.Once
+	answered          bool // RecvMsg has returned the one response, or that there is none
 }
 
 func (s *appStream) SendMsg(m any) error {
@@ -203,7 +204,11 @@ func (s *appStream) SendMsg(m any) error {
 }
 
 func (s *appStream) RecvMsg(m any) error {
+	if s.answered {
+		return io.EOF // as in gRPC
+	}
 	err := s.ClientStream.RecvMsg(m)
+	s.answered = !s.call.rpc.StreamDesc.ServerStreams && (err == nil || err == io.EOF)
 	switch {
 	case err == nil && s.call.rpc.StreamDesc.ServerStreams:
 		return nil
