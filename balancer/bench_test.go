@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"testing"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	grpcresolver "google.golang.org/grpc/resolver"
@@ -18,11 +17,8 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/pmap"
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/internal/xdstest/lookup"
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func clusterName(i int) string {
@@ -200,37 +196,6 @@ func BenchmarkPick(b *testing.B) {
 					}
 				}
 			})
-		})
-	}
-}
-
-// BenchmarkPickByLookup is a pick by an answer that gRPC's RLS has cached, beside one for the same cluster as its route names it.
-func BenchmarkPickByLookup(b *testing.B) {
-	l, tr := lookup.Start(b), newTree(b)
-	l.Send("", "c")
-	rc := xdsmsg.RouteConfig("routes", "*", xdsmsg.Route(xdsmsg.Prefix(""), &routepb.RouteAction{
-		ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}))
-	rc.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{l.Plugin("")}
-	decoded, err := xdsresource.RouteConfigurationType.Decode(xdsmsg.Any(rc), xdsclient.DecodeOptions{})
-	xdstest.NoError(b, err)
-	plugin := decoded.(*xdsresource.RouteConfiguration).Plugins[plugged]
-	xdstest.NoError(b, tr.update(states{"c": bigCluster(), plugged: {Cluster: plugin, Endpoints: new(xdsresource.Endpoints)}}))
-	ctx := testContext(b)
-	for _, name := range []string{"c", plugged} {
-		info := grpcbalancer.PickInfo{FullMethodName: "/grpc.testing.TestService/EmptyCall",
-			Ctx: &decision.Decision{Context: context.Background(), Version: 1, Cluster: name, Extra: &decision.Extra{RPC: hash(7)}}}
-		for pickAndEnd(tr.CC.State().Picker, info) != nil {
-			xdstest.NoError(b, ctx.Err())
-			runtime.Gosched()
-		}
-		picker := tr.CC.State().Picker
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := pickAndEnd(picker, info); err != nil {
-					b.Fatal(err)
-				}
-			}
 		})
 	}
 }

@@ -135,7 +135,7 @@ func (p *Policy) serve(c *Config) {
 	p.err = nil
 	if len(entries) == 0 && !keepsSessions(c) && !c.Endpoints.DropsAll() {
 		p.err = fmt.Errorf("dynxds: cluster %s has no endpoint to send RPCs to: "+
-			"ClusterLoadAssignment %s has none that is HEALTHY or UNKNOWN", bounds.Quote(p.env.Cluster), bounds.Quote(c.Endpoints.Name))
+			"ClusterLoadAssignment %s has none that is HEALTHY or UNKNOWN, in a locality with a weight", bounds.Quote(p.env.Cluster), bounds.Quote(c.Endpoints.Name))
 		p.end()
 		return
 	}
