@@ -3,6 +3,7 @@ package document
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -27,7 +28,12 @@ func Excerpt(f Fault) []string {
 	if f.File == "" {
 		return nil
 	}
-	text, err := os.ReadFile(f.File)
+	file, err := os.Open(f.File)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxExcerptFile+1))
 	if err != nil || len(text) > maxExcerptFile {
 		return nil
 	}

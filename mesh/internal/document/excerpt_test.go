@@ -32,8 +32,8 @@ func TestExcerpt(t *testing.T) {
 		test.fault.File = filepath.Join(t.TempDir(), "f")
 		xdstest.NoError(t, os.WriteFile(test.fault.File, []byte(test.text), 0o600))
 		xdstest.Equal(t, test.fault.Problem+test.fault.Path, test.want, strings.Join(Excerpt(test.fault), "\n"))
+		xdstest.NoError(t, os.Truncate(test.fault.File, 1<<40)) // more than there is memory for
+		xdstest.Equal(t, "lines of a file that is too large", 0, len(Excerpt(test.fault)))
 	}
-	if lines := Excerpt(Fault{File: "/nowhere", Line: 1}); lines != nil {
-		t.Errorf("a file that is gone has the lines %q", lines)
-	}
+	xdstest.Equal(t, "lines of a file that is gone", 0, len(Excerpt(Fault{File: "/nowhere", Line: 1})))
 }
