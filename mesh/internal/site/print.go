@@ -57,6 +57,9 @@ func PrintYAML(w io.Writer, items []Item) error {
 // WriteYAML writes values as documents, with the names and the order of their JSON. Texts that are not printable are in double quotes,
 // so that escapes can take the place of their characters.
 func WriteYAML(w io.Writer, values ...any) error {
+	if len(values) == 0 {
+		return nil // an encoder without a document fails
+	}
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
 	for _, value := range values {

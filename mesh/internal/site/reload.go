@@ -74,7 +74,7 @@ func (p *plane) take(ctx context.Context, content *folder.Content, err error, be
 }
 
 // nothingToRead is the warning about a folder that may be the wrong one.
-const nothingToRead = "the folder has no .yaml, .yml or .json file"
+const nothingToRead = "the folder has no documents in .yaml, .yml or .json files"
 
 // publishes notes and logs what was published. Objects of an API server, with authors of their own, change all the time: only their first
 // publication is logged.
@@ -87,7 +87,7 @@ func (p *plane) publishes(content *folder.Content, summary *publish.Summary, beg
 	p.published, p.rejected = content, publish.ErrorsIn(summary.Rejected)
 	p.absence.published.Store(&dialable{content, p.publisher.Mesh()})
 	reports := slices.Clone(summary.Reports)
-	if content.Files == 0 && !content.Separate {
+	if content.Documents() == 0 && !content.Separate {
 		reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Message: strings.Replace(nothingToRead, "folder", p.opts.Place, 1)})
 	}
 	p.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary, reports) })

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -124,7 +125,7 @@ func (l *loaded) checkService(service string) error {
 	if service == "" || slices.Contains(services, service) {
 		return nil
 	}
-	return fmt.Errorf("there is no service %q; there are %s", service, strings.Join(services, ", "))
+	return fmt.Errorf("there is no service %q; there are %s", service, cmp.Or(strings.Join(services, ", "), "none"))
 }
 
 // Services returns the names of the services of a folder, none if it cannot be read: it is for the completion of

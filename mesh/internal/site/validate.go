@@ -54,7 +54,7 @@ func Validate(ctx context.Context, dir, authority string) (*Validation, error) {
 	about := func(severity meshroute.Severity, message string) {
 		v.Reports = append(v.Reports, meshroute.Report{Severity: severity, Source: meshroute.Source{File: dir}, Message: message})
 	}
-	if content.Files == 0 {
+	if content.Documents() == 0 {
 		about(meshroute.Warning, nothingToRead)
 	}
 	if unread := folder.Unread(dir); len(unread) > 0 {
