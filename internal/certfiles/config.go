@@ -45,6 +45,8 @@ type Config struct {
 	Certificate, Key string
 	// Refresh is how old the material may get before the files are read again.
 	Refresh time.Duration
+	// CAName, CertificateName and KeyName are what errors call these files; empty: as the keys of the configuration.
+	CAName, CertificateName, KeyName string
 }
 
 // Keys returns the keys of a configuration.

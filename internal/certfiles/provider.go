@@ -2,6 +2,7 @@ package certfiles
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -42,6 +43,9 @@ const soon = time.Second
 // client's key is unreadable, nor does a faulty file of roots keep an old certificate in use.
 type Provider struct {
 	refresh time.Duration
+	// OnKept is called, instead of the log, with what makes files unusable, and when the material that stays in use was
+	// read. It is set before the first use, if at all.
+	OnKept func(err error, read time.Time)
 
 	mu              sync.Mutex
 	roots, identity part
@@ -68,10 +72,13 @@ func NewProvider(files Config) *Provider {
 	case files.SPIFFEBundleMap != "":
 		p.roots.read = file{"spiffe_trust_bundle_map_file", files.SPIFFEBundleMap}.bundleMap
 	case files.CA != "":
-		p.roots.read = file{"ca_certificate_file", files.CA}.roots
+		p.roots.read = file{cmp.Or(files.CAName, "ca_certificate_file"), files.CA}.roots
 	}
 	if files.Certificate != "" {
-		p.identity.read = identity{file{"certificate_file", files.Certificate}, file{"private_key_file", files.Key}}.read
+		p.identity.read = identity{
+			file{cmp.Or(files.CertificateName, "certificate_file"), files.Certificate},
+			file{cmp.Or(files.KeyName, "private_key_file"), files.Key},
+		}.read
 		inUse.Lock()
 		defer inUse.Unlock()
 		inUse.files[p] = files.Certificate
@@ -119,6 +126,8 @@ func (p *Provider) update(part *part) error {
 		part.loaded, part.doubted, p.material = part.looked, false, &next
 	case part.loaded.IsZero():
 		return err
+	case p.OnKept != nil:
+		p.OnKept(err, part.loaded)
 	default:
 		logger.Warningf("keeping what was read at %v: %v", part.loaded.Format(time.RFC3339), err)
 	}

@@ -2,15 +2,15 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
-	"github.com/dynxds/dynxds/mesh/internal/tlsfiles"
+	"github.com/dynxds/dynxds/mesh/internal/repeatlog"
 )
 
 // DefaultRefresh is the interval at which certificate files are read again, so that renewed certificates need no
@@ -23,13 +23,17 @@ func (o *Options) transportCredentials() (credentials.TransportCredentials, func
 	if o.Cert == "" {
 		return insecure.NewCredentials(), func() {}, nil
 	}
-	if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
-		return nil, nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", o.Cert, o.Key, err)
+	provider := certfiles.NewProvider(certfiles.Config{
+		CA: o.ClientCA, Certificate: o.Cert, Key: o.Key, Refresh: cmp.Or(o.Refresh, DefaultRefresh),
+		CAName: "--client-ca", CertificateName: "--tls-cert", KeyName: "--tls-key",
+	})
+	provider.OnKept = func(err error, read time.Time) {
+		o.Log.Warn("certificates cannot be read again; those in use stay", "error", err, "read", read, repeatlog.By("", err.Error()))
 	}
-	if _, err := tlsfiles.Roots("--client-ca", o.ClientCA); err != nil {
+	if _, err := provider.KeyMaterial(context.Background()); err != nil {
+		provider.Close()
 		return nil, nil, err
 	}
-	provider := certfiles.NewProvider(certfiles.Config{CA: o.ClientCA, Certificate: o.Cert, Key: o.Key, Refresh: cmp.Or(o.Refresh, DefaultRefresh)})
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {

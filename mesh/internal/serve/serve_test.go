@@ -218,23 +218,23 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A renewed certificate, of another authority, is that of new connections, and those that there are go on.
+// A renewed certificate, of another authority, is that of new connections, and those that there are go on. Until its files are complete,
+// the certificate of the start is in use, and the log says so.
 func TestRenewedCertificate(t *testing.T) {
 	t.Parallel()
 	first, second := testca.New(t), testca.New(t)
 	files := testca.NewFiles(t)
 	files.Issue(first)
-	r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, Refresh: 10 * time.Millisecond})
+	var log xdstest.Log
+	r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, Refresh: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	xdstest.NoError(t, os.WriteFile(files.Cert, []byte("garbage"), 0o600))
 	conn := r.dial(credentials.NewTLS(first.ClientConfig(false)))
 	_, err := r.health(conn, "")
 	xdstest.NoError(t, err)
+	xdstest.NoError(t, log.Wait(testutils.Context(t), "--tls-cert "+files.Cert, "those in use stay"))
 	files.Issue(second)
-	cmdtest.Await(t, func() string {
-		if _, err := r.health(r.dial(credentials.NewTLS(second.ClientConfig(false))), ""); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
+	_, err = r.health(r.dial(credentials.NewTLS(second.ClientConfig(false))), "")
+	xdstest.NoError(t, err)
 	_, err = r.health(conn, "")
 	xdstest.NoError(t, err)
 	_, err = r.health(r.dial(credentials.NewTLS(first.ClientConfig(false))), "")

@@ -14,7 +14,7 @@ func Client(prefix, ca, cert, key string) (*tls.Config, error) {
 	if (cert == "") != (key == "") {
 		return nil, fmt.Errorf("%scert and %skey need each other", prefix, prefix)
 	}
-	roots, err := Roots(prefix+"ca", ca)
+	roots, err := readRoots(prefix+"ca", ca)
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	if err != nil || cert == "" {
 		return config, err
@@ -31,8 +31,8 @@ func Client(prefix, ca, cert, key string) (*tls.Config, error) {
 	return config, err
 }
 
-// Roots returns the authorities in the file of a flag, nil if the flag names none.
-func Roots(flag, file string) (*x509.CertPool, error) {
+// readRoots returns the authorities in the file of a flag, nil if the flag names none.
+func readRoots(flag, file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
