@@ -36,6 +36,8 @@ type Options struct {
 	// OnRefused is called when a connection is refused or closed, with the name of the limit that was reached, "connections" or
 	// "received_bytes", the client's address, and why. Several goroutines call it, without locks. It may be nil.
 	OnRefused func(limit string, from net.Addr, why error)
+	// OnFailed is called when a handshake fails, like OnRefused.
+	OnFailed func(from net.Addr, why error)
 }
 
 // Gate counts the connections of a server, and what arrives on them. It is safe for concurrent use.
@@ -51,6 +53,9 @@ type Gate struct {
 func New(opts Options) *Gate {
 	if opts.OnRefused == nil {
 		opts.OnRefused = func(string, net.Addr, error) {}
+	}
+	if opts.OnFailed == nil {
+		opts.OnFailed = func(net.Addr, error) {}
 	}
 	return &Gate{
 		opts:        opts,
@@ -97,16 +102,20 @@ func (c *connection) Close() error {
 
 // Credentials returns credentials that follow the frames of a connection, from its handshake on.
 func (g *Gate) Credentials(c credentials.TransportCredentials) credentials.TransportCredentials {
-	return &follower{c}
+	return &follower{c, g}
 }
 
 type follower struct {
 	credentials.TransportCredentials
+	gate *Gate
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (f *follower) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	clear, info, err := f.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		f.gate.opts.OnFailed(raw.RemoteAddr(), err)
+	}
 	if c, ok := raw.(*connection); ok && err == nil {
 		clear = newReceiver(clear, c.gate, c.host)
 	}
@@ -115,5 +124,5 @@ func (f *follower) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 
 // Clone implements credentials.TransportCredentials.
 func (f *follower) Clone() credentials.TransportCredentials {
-	return &follower{f.TransportCredentials.Clone()}
+	return &follower{f.TransportCredentials.Clone(), f.gate}
 }

@@ -2,7 +2,9 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -36,6 +38,14 @@ func (s *Server) refusedConnection(limit string, from net.Addr, why error) {
 	s.limited(limit)
 	s.opts.Log.LogAttrs(context.Background(), slog.LevelWarn, "closed a connection", repeatlog.By(host(from), limit),
 		slog.String("peer", from.String()), slog.String("error", why.Error()))
+}
+
+// failedHandshake logs a handshake that fails, such as that of a client without the certificate that is wanted. A connection
+// that ends without a byte is a probe of the port.
+func (s *Server) failedHandshake(from net.Addr, why error) {
+	if !errors.Is(why, io.EOF) {
+		s.opts.Log.Warn("a TLS handshake failed", repeatlog.By(host(from), why.Error()), "peer", from.String(), "error", why)
+	}
 }
 
 // LogRejection logs a NACK.

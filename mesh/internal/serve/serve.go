@@ -76,6 +76,7 @@ func New(ads Service, opts Options) (*Server, error) {
 	s.others = quota.New[string]("streams", int64(opts.MaxStreams))
 	gate := admission.New(admission.Options{
 		Connections: opts.Connections, MessageBytes: opts.RequestBytes, MessageTime: bounds.MessageTime, OnRefused: s.refusedConnection,
+		OnFailed: s.failedHandshake,
 	})
 	s.listener = gate.Listen(listener)
 	if err := s.openPages(); err != nil {

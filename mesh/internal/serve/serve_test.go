@@ -197,22 +197,25 @@ func TestTLS(t *testing.T) {
 		clientCA string
 		client   *tls.Config
 		want     codes.Code
+		logged   string
 	}{
-		{"a client without a certificate where none is wanted", "", ca.ClientConfig(false), codes.OK},
-		{"a client that does not trust the server", "", stranger.ClientConfig(false), codes.Unavailable},
-		{"a client with the certificate that is wanted", files.CA, ca.ClientConfig(true), codes.OK},
-		{"a client without the certificate that is wanted", files.CA, ca.ClientConfig(false), codes.Unavailable},
-		{"a client with another authority's certificate", files.CA, mixed(ca, stranger), codes.Unavailable},
+		{"a client without a certificate where none is wanted", "", ca.ClientConfig(false), codes.OK, ""},
+		{"a client that does not trust the server", "", stranger.ClientConfig(false), codes.Unavailable, "tls: bad certificate"},
+		{"a client with the certificate that is wanted", files.CA, ca.ClientConfig(true), codes.OK, ""},
+		{"a client without the certificate that is wanted", files.CA, ca.ClientConfig(false), codes.Unavailable, "client didn't provide a certificate"},
+		{"a client with another authority's certificate", files.CA, mixed(ca, stranger), codes.Unavailable, "certificate signed by unknown authority"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: test.clientCA})
+			var log xdstest.Log
+			r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: test.clientCA, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if !slices.ContainsFunc(certfiles.Identities(), func(i certfiles.Identity) bool { return i.File == files.Cert }) {
 				t.Error("the certificate is not among those whose time left is shown")
 			}
 			_, err := r.health(r.dial(credentials.NewTLS(test.client)), "")
-			if status.Code(err) != test.want {
-				t.Errorf("got %v, want %v", err, test.want)
+			xdstest.Equal(t, "code", test.want, status.Code(err))
+			if err != nil {
+				xdstest.NoError(t, log.Wait(testutils.Context(t), "a TLS handshake failed", "peer=", test.logged))
 			}
 		})
 	}
