@@ -355,12 +355,9 @@ func TestWithoutReflectionAndChannelz(t *testing.T) {
 	t.Parallel()
 	conn := start(t, serve.Options{NoChannelz: true, NoReflection: true}).dial(insecure.NewCredentials())
 	_, err := channelzpb.NewChannelzClient(conn).GetServers(testutils.Context(t), &channelzpb.GetServersRequest{})
-	if status.Code(err) != codes.Unimplemented {
-		t.Errorf("channelz: %v", err)
-	}
+	xdstest.Equal(t, "code of channelz", codes.Unimplemented, status.Code(err))
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(testutils.Context(t))
 	xdstest.NoError(t, err)
-	if _, err := stream.Recv(); status.Code(err) != codes.Unimplemented {
-		t.Errorf("reflection: %v", err)
-	}
+	_, err = stream.Recv()
+	xdstest.Equal(t, "code of reflection", codes.Unimplemented, status.Code(err))
 }
