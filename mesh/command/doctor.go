@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,9 @@ func newDoctor() *cobra.Command {
 				return doctor.Channel(ctx, file, ""), nil
 			}
 			if len(args) > 0 {
+				if scheme, _, found := strings.Cut(args[len(args)-1], "://"); found && scheme != "xds" && scheme != "dynxds" {
+					return exit.Usagef("the target %q is not one of xDS: want xds:///SERVICE, or HOST:PORT of a process", args[len(args)-1])
+				}
 				target := ""
 				if len(args) == 2 {
 					target = doctor.Target(args[1])

@@ -195,13 +195,17 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 	case a == nil:
 	case len(a.Endpoints()) == 0:
 		r.fail("add endpoints to the service, or correct the tags of the subset", step, c.Name, "there are no endpoints")
-	case a.InUse() == nil && c.Error != "" && !slices.ContainsFunc(a.Endpoints(), func(e *inspect.Endpoint) bool { return e.State != "" }):
-		r.fail("see the health of its endpoints in the control plane", step, c.Name, "%s", c.Error)
+	case !slices.ContainsFunc(a.Endpoints(), (*inspect.Endpoint).Usable):
+		r.fail("see the health of its endpoints in the control plane", step, c.Name, "no endpoint is HEALTHY or UNKNOWN")
 	default:
 		if security := c.Setting("security"); security != "" {
 			text += "security: " + security
 		}
-		r.ok(step, c.Name, "%s, %s", strings.TrimSuffix(text, ", "), faults.Count(len(a.Endpoints()), "endpoint"))
+		count := faults.Count(len(a.Endpoints()), "endpoint")
+		if n := len(slices.DeleteFunc(a.Endpoints(), (*inspect.Endpoint).Usable)); n > 0 {
+			count += fmt.Sprintf(", %d of them neither HEALTHY nor UNKNOWN", n)
+		}
+		r.ok(step, c.Name, "%s, %s", strings.TrimSuffix(text, ", "), count)
 		return true
 	}
 	return false
