@@ -38,6 +38,7 @@ import (
 // worlds start what the text of a case names in braces, and return an address or a path.
 var worlds = map[string]func(*mistaken) string{
 	"certs": func(w *mistaken) string { return w.certs() },
+	"dir":   func(w *mistaken) string { return w.dir },
 	"example": func(w *mistaken) string {
 		dir, err := filepath.Abs(exampleMesh)
 		xdstest.NoError(w.t, err)
@@ -90,10 +91,8 @@ var worlds = map[string]func(*mistaken) string{
 	"changing":         func(w *mistaken) string { return changing().serve(w.t) },
 	"serve":            func(w *mistaken) string { return w.serve() },
 	"serve-permissive": func(w *mistaken) string { return w.serve("--permissive") },
-	"serve-tls": func(w *mistaken) string {
-		return w.serve("--tls-cert", w.certs()+"/cert.pem", "--tls-key", w.certs()+"/key.pem")
-	},
-	"serve-authority": func(w *mistaken) string { return w.serve("--authority", "mesh") },
+	// With the flags of a file.
+	"serve-with": func(w *mistaken) string { return w.serve(strings.Fields(golden.Read(w.t, w.dir+"/flags"))...) },
 	// The page of "serve --page".
 	"page": func(w *mistaken) string {
 		return startServe(w.t, filepath.Join(w.dir, "mesh"), "--page=:0").pages("--page")

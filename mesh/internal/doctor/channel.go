@@ -14,14 +14,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/xds"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/retries"
+	"github.com/dynxds/dynxds/internal/tlsadvice"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 	"github.com/dynxds/dynxds/mesh/internal/errorcode"
@@ -57,7 +61,7 @@ func Channel(ctx context.Context, file, target string) *Report {
 	r.certificates(ctx, config)
 	reachable := false
 	for _, s := range servers {
-		reachable = r.server(ctx, s) || reachable
+		reachable = r.server(ctx, s, target == "") || reachable
 	}
 	if target != "" && reachable {
 		r.channel(ctx, target, opts)
@@ -158,8 +162,9 @@ func (r *Report) identities() {
 	}
 }
 
-// server connects to a management server, and reports whether that worked.
-func (r *Report) server(ctx context.Context, s *bootstrap.Server) bool {
+// server connects to a management server, and reports whether that worked. If no channel to a target will show whether the server
+// answers by ADS, alone is true, and it is asked.
+func (r *Report) server(ctx context.Context, s *bootstrap.Server, alone bool) bool {
 	opts, release, err := s.DialOptions()
 	if err != nil {
 		r.fail("correct channel_creds and call_creds in the bootstrap", "credentials", s.URI, "%v", err)
@@ -182,18 +187,41 @@ func (r *Report) server(ctx context.Context, s *bootstrap.Server) bool {
 	_, err = ask(ctx, cc)
 	r.identities() // those of channel_creds
 	if err != nil {
-		fix := "compare the server's certificate with channel_creds in the bootstrap; the server may also be in plaintext"
-		switch {
-		case strings.Contains(err.Error(), "certificate_file"), strings.Contains(err.Error(), "private_key_file"):
-			fix = "correct the files of channel_creds in the bootstrap, and their permissions"
-		case step != "TLS":
+		fix := handshakes.about(err.Error())
+		if step != "TLS" {
 			fix = "is it a gRPC server? If it wants TLS, write the bootstrap with dynxds bootstrap --tls, and with --cert and --key if it wants a certificate of clients"
 		}
 		r.fail(fix, step, s.URI, "%v", err)
 		return false
 	}
 	r.ok(step, s.URI, "connected, credentials of type %s", s.CredentialsType)
+	if alone {
+		r.ads(ctx, cc, s)
+	}
 	return true
+}
+
+// ads checks that a management server has ADS, by a stream that ends without a request: a server has to end it as well.
+func (r *Report) ads(ctx context.Context, cc *grpc.ClientConn, s *bootstrap.Server) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	method := "StreamAggregatedResources"
+	if s.HasFeature(bootstrap.FeatureDelta) {
+		method = "DeltaAggregatedResources"
+	}
+	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/envoy.service.discovery.v3.AggregatedDiscoveryService/"+method)
+	if err == nil {
+		stream.CloseSend()
+		err = stream.RecvMsg(new(emptypb.Empty))
+	}
+	text := ""
+	switch code := status.Code(err); code {
+	case codes.Unimplemented:
+		text = "it answers gRPC, but is no xDS server"
+	case codes.Unauthenticated, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable:
+		text = fmt.Sprintf("%s: %s", code, tlsadvice.Reason(status.Convert(err).Message()))
+	}
+	r.servers(time.Now(), []livestate.Server{{URI: s.URI, Error: text, Connected: true}})
 }
 
 // reach resolves a host, and connects to its port: that of a server, which is named where.

@@ -135,21 +135,22 @@ func summary(s *explain.ResourceStatus) string {
 
 // usable adds a check only if something is wrong with a resource.
 func (r *Report) usable(s *explain.ResourceStatus, by string) bool {
-	const correct = "correct it in the control plane; dynxds validate finds such errors before clients do"
 	missing := s.Missing()
 	switch {
 	case len(s.Faults) > 0:
-		r.fail(correct, s.Type, s.Name, "%s", s.Faults[0])
+		r.fail(rejected.about(s.Faults[0]), s.Type, s.Name, "%s", s.Faults[0])
 		return false
 	case s.Cached && s.Error == "":
 		return true
 	case s.Cached:
-		r.warn(correct, s.Type, s.Name, "%s, an older version is in use: %s", s.State, s.Error)
+		r.warn(rejected.about(s.Error), s.Type, s.Name, "%s, an older version is in use: %s", s.State, s.Error)
 		return true
 	case s.State == "NACKED":
-		r.fail(correct, s.Type, s.Name, "%s: %s", s.State, s.Error)
+		r.fail(rejected.about(s.Error), s.Type, s.Name, "%s: %s", s.State, s.Error)
 	case missing.Error != "" && strings.Contains(s.Error, ofRelay):
 		r.fail("this server is a relay, whose own control plane fails: correct that or the relay's bootstrap, which dynxds doctor --bootstrap FILE examines", s.Type, s.Name, "%s", s.Error)
+	case missing.Error != "" && strings.Contains(s.Error, "PermissionDenied"):
+		r.fail("the control plane keeps it from this client: correct its access rules (--access), or the certificate or token of the client", s.Type, s.Name, "%s", s.Error)
 	case missing.Error != "" && s.Type == "Listener":
 		r.fail("correct the name of the target, or add the service to the control plane", s.Type, s.Name, "%s", cmp.Or(s.Error, missing.Error))
 	case missing.Error != "":
@@ -246,6 +247,21 @@ func (all advice) about(err string) string {
 		}
 	}
 	return ""
+}
+
+// handshakes is for the errors of TLS with management servers. One that refuses a client's certificate, or its lack of one, ends the
+// connection after the handshake of TLS 1.3, and whether its reason is read before that is chance.
+var handshakes = advice{
+	{"certificate_file|private_key_file", "correct the files of channel_creds in the bootstrap, and their permissions"},
+	{"certificate required|bad certificate|expired certificate|unknown certificate authority|right after the TLS handshake|broken pipe|connection reset",
+		"the server may want a certificate of clients, of an authority that it trusts: write the bootstrap with dynxds bootstrap --cert and --key"},
+	{"", "compare the server's certificate with channel_creds in the bootstrap; the server may also be in plaintext"},
+}
+
+// rejected is for the errors in resources.
+var rejected = advice{
+	{"the bootstrap lacks the certificate provider", "add it to the bootstrap: dynxds bootstrap --mesh-ca, and --mesh-cert and --mesh-key if the service wants a certificate of clients"},
+	{"", "correct it in the control plane; dynxds validate finds such errors before clients do"},
 }
 
 // servers is for the errors of management servers.
