@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,12 +55,7 @@ var (
 // checkFlags reports flags in a text that no command has, or not the one that is called with it.
 func checkFlags(t *testing.T, at, text string, all map[string]map[string]bool, others []string) (found int) {
 	known := func(of map[string]bool, flag string) bool {
-		for _, other := range append(foreign[""], others...) {
-			if flag == other {
-				return true
-			}
-		}
-		return of[flag]
+		return of[flag] || slices.Contains(foreign[""], flag) || slices.Contains(others, flag)
 	}
 	some := make(map[string]bool)
 	for _, flags := range all {

@@ -235,6 +235,7 @@ func (w *mistaken) expand(text string) string {
 func (w *mistaken) run(line string) (printed string) {
 	w.t.Helper()
 	line, until, interrupt := strings.Cut(line, " ^C ")
+	line, quiet := strings.CutSuffix(line, " 2>/dev/null")
 	words := arguments(line)
 	environment := []string{"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG="}
 	for strings.Contains(words[0], "=") {
@@ -253,7 +254,9 @@ func (w *mistaken) run(line string) (printed string) {
 	cmd.Dir, cmd.Env = w.dir, append(cmd.Env, environment...)
 	out, err := cmd.StdoutPipe()
 	xdstest.NoError(w.t, err)
-	cmd.Stderr = cmd.Stdout
+	if !quiet {
+		cmd.Stderr = cmd.Stdout
+	}
 	xdstest.NoError(w.t, cmd.Start())
 	for text := bufio.NewReader(out); err == nil; {
 		line, err = text.ReadString('\n')

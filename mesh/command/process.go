@@ -54,7 +54,7 @@ func (p *processFlags) addConnection(cmd *cobra.Command) {
 }
 
 // show asks, and prints the answer. With --watch it asks again and again until the context ends: on a terminal an answer
-// takes the place of the one before, elsewhere it is printed when it differs. Once there was an answer, whatever it says, a
+// takes the place of the one before, elsewhere it is printed when it differs, an error on standard error. Once there was an answer, whatever it says, a
 // process that cannot be reached is asked again, too.
 func show[A interface {
 	cmdline.Answer
@@ -84,17 +84,19 @@ func show[A interface {
 		if cmd.Context().Err() != nil {
 			return nil
 		}
+		var problem styled.Text
 		if failed != nil && !exit.Silent(failed) {
-			lines.AddAll(styled.Bad, fmt.Sprintf("dynxds: %v", failed))
+			problem.AddAll(styled.Bad, fmt.Sprintf("dynxds: %v", failed))
 		}
 		var err error
-		if text := lines.String(); inPlace {
-			err = screen.Redraw(lines)
+		if text := lines.String() + problem.String(); inPlace {
+			err = screen.Redraw(append(lines, problem...))
 		} else if text != last {
-			if last != "" && p.format == "text" {
+			if last != "" && a != none && p.format == "text" {
 				lines = append(styled.Text{{}}, lines...)
 			}
 			last, err = text, terminal.Print(out, lines)
+			_ = terminal.Print(cmd.ErrOrStderr(), problem) // who reads it may have gone
 		}
 		if err != nil {
 			return err
