@@ -3,8 +3,8 @@ package command
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,8 +72,13 @@ func (r *replicaFlags) add(cmd *cobra.Command) {
 
 // replicas returns those of the flags, or those that serve from the store.
 func (r *replicaFlags) replicas(ctx context.Context, cmd *cobra.Command) (replicas []clients.Replica, err error) {
-	if len(r.addresses) == 0 || slices.Contains(r.addresses, "") {
+	if len(r.addresses) == 0 {
 		return nil, exit.Usagef("--admin is empty: want HOST:PORT")
+	}
+	for _, address := range r.addresses {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, exit.Usagef("--admin %q: want HOST:PORT", address)
+		}
 	}
 	if r.stored.URL == "" || cmd.Flags().Changed("admin") {
 		for _, address := range r.addresses {

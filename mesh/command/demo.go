@@ -46,6 +46,6 @@ func newDemo() *cobra.Command {
 
 // pageFlag adds the flag --page, whose address may be left out.
 func pageFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVar(address, "page", "", "show a status page at this address, HOST:PORT; without one, on a free port of loopback")
+	cmdline.Address(cmd, address, "page", "show a status page at this address, HOST:PORT; without one, on a free port of loopback")
 	cmd.Flags().Lookup("page").NoOptDefVal = webpage.DefaultAddress
 }

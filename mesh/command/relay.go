@@ -130,7 +130,7 @@ func (x *relayed) run(ctx context.Context) error {
 	}
 	r, err := relay.New(x.relay)
 	if err != nil {
-		return err
+		return exit.With(exit.Usage, err)
 	}
 	defer r.Close()
 	plane.AddRelay(r.Stats)

@@ -76,7 +76,7 @@ func newServe(setLog func(*slog.Logger)) *cobra.Command {
 	set.StringVar(&f.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease whose holder writes the status of routes; by default POD_NAMESPACE of the environment")
 	cmdline.Period(cmd, &f.leaseDuration, "lease-duration", 15*time.Second, "how long after the holder of the Lease has died another replica takes over")
 	cmdline.ServerFlags(cmd, &f.opts.Serve, ":18000")
-	set.StringVar(&f.opts.Page, "page", "", "serve a status page, which has no login, at this address, HOST:PORT")
+	cmdline.Address(cmd, &f.opts.Page, "page", "serve a status page, which has no login, at this address, HOST:PORT")
 	set.StringVar(&f.opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	cmdline.Delay(cmd, &f.opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay, 0, "how long clients keep a deleted resource, unless they unsubscribe")
 	cmdline.LogFlags(cmd, &f.logFormat, &f.logLevel)

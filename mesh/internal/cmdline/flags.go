@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +51,17 @@ func Text(cmd *cobra.Command, value *string, name, want, usage string) {
 // File defines a flag that names a file.
 func File(cmd *cobra.Command, value *string, name, usage string) {
 	Text(cmd, value, name, "the path of a file", usage)
+}
+
+// Address defines a flag of where to serve pages. It may be empty, which is nowhere.
+func Address(cmd *cobra.Command, value *string, name, usage string) {
+	define(cmd, name, "", "string", "", usage, func(text string) error {
+		if _, _, err := net.SplitHostPort(text); err != nil && text != "" {
+			return fmt.Errorf("want HOST:PORT: %w", err)
+		}
+		*value = text
+		return nil
+	})
 }
 
 // DefaultTimeout is the default of --timeout.
@@ -169,8 +181,8 @@ func ServerFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
 	File(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate, which is read again when it changes; without it there is no TLS")
 	File(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
 	File(cmd, &opts.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
-	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at this address, HOST:PORT")
-	f.StringVar(&opts.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
+	Address(cmd, &opts.Admin, "admin", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at this address, HOST:PORT")
+	Address(cmd, &opts.MetricsAddress, "metrics", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
 	Delay(cmd, &opts.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
 	Limit(cmd, &opts.MaxStreams, "max-streams", bounds.Streams, "how many streams clients may have together; the clients of one host with one certificate identity may have half of them")
 	Limit(cmd, &opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a stream may subscribe to")

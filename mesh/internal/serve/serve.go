@@ -65,7 +65,7 @@ func New(ads Service, opts Options) (*Server, error) {
 	opts = opts.withDefaults()
 	creds, release, err := opts.transportCredentials()
 	if err != nil {
-		return nil, err
+		return nil, exit.With(exit.Usage, err)
 	}
 	listener, err := listen(opts.Listen)
 	if err != nil {

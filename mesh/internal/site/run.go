@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
 	"github.com/dynxds/dynxds/mesh/internal/metrics"
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
@@ -89,7 +90,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer opts.Documents.Close()
 	var err error
 	if opts.access, err = opts.Serve.Access(); err != nil {
-		return err
+		return exit.With(exit.Usage, err)
 	}
 	plane := newPlane(opts)
 	state := plane.state

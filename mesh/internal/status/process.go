@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"net"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
@@ -18,7 +19,7 @@ import (
 
 // Process is a process to ask, and how, by the flags of the command.
 type Process struct {
-	// Address is a gRPC target.
+	// Address is HOST:PORT, or unix:PATH.
 	Address string
 	// TLS asks for TLS, as each of the fields below does.
 	TLS bool
@@ -39,6 +40,9 @@ func (p *Process) secure() bool {
 
 // connect returns a channel to the process.
 func (p *Process) connect() (*grpc.ClientConn, error) {
+	if _, port, err := net.SplitHostPort(p.Address); err != nil || port == "" {
+		return nil, exit.Usagef("%q is not the address of a process: want HOST:PORT", p.Address)
+	}
 	creds := insecure.NewCredentials()
 	if p.secure() {
 		config, err := tlsfiles.Client("--", p.CA, p.Cert, p.Key)
