@@ -80,6 +80,9 @@ func (x *explained) check(cmd *cobra.Command, args []string) error {
 	default:
 		return exit.Usagef("which service is called? Add --service NAME or the target, xds:///NAME: %s", cmd.UseLine())
 	}
+	if _, _, err := explain.ParseTarget(request.Target); err != nil {
+		return exit.With(exit.Usage, err)
+	}
 	if err := x.process.filter.Check(); err != nil {
 		return exit.Usagef("--name %q: %w", x.process.filter.Name, err)
 	}

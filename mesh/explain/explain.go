@@ -267,8 +267,9 @@ var (
 	// fullMethod is what a method has to be, and likeMethod what may stand for one.
 	fullMethod = regexp.MustCompile(`(?s)^/[^/].*/.*[^/]$`)
 	likeMethod = regexp.MustCompile(`^/*([^/]+)/([^/]+)/*$|^([^/]+)\.([^/.]+)/*$`)
-	// headerName follows google.golang.org/grpc/metadata.
+	// headerName and printable follow google.golang.org/grpc/metadata.
 	headerName = regexp.MustCompile(`^[0-9a-z_.-]+$`)
+	printable  = regexp.MustCompile(`^[ -~]*$`)
 )
 
 // Check returns an error for a malformed request.
@@ -294,6 +295,8 @@ func (r Request) normal() (Request, error) {
 			return r, fmt.Errorf("header %q is made by gRPC: the authority and the method of the request determine it", name)
 		case !headerName.MatchString(key):
 			return r, fmt.Errorf("%q is not the name of a header", name)
+		case !strings.HasSuffix(key, "-bin") && !printable.MatchString(strings.Join(values, "")):
+			return r, fmt.Errorf("header %q: gRPC sends printable ASCII only, or anything in a header whose name ends with -bin", name)
 		}
 		headers[key] = append(headers[key], values...)
 	}
