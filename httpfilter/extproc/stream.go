@@ -268,7 +268,10 @@ func (s *stream) awaitHeaders() {
 			return
 		}
 		edits := s.answered(responseHeaders)
-		if s.failure() != nil {
+		s.mu.Lock()
+		ended := s.err != nil || s.events[responseHeaders].asked && !s.left
+		s.mu.Unlock()
+		if ended {
 			return
 		}
 		s.edited = s.header
