@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -41,11 +42,16 @@ func (s *Server) refusedConnection(limit string, from net.Addr, why error) {
 }
 
 // failedHandshake logs a handshake that fails, such as that of a client without the certificate that is wanted. A connection
-// that ends without a byte is a probe of the port.
+// that ends between two records of TLS, or is reset, may be a probe of the port.
 func (s *Server) failedHandshake(from net.Addr, why error) {
-	if !errors.Is(why, io.EOF) {
-		s.opts.Log.Warn("a TLS handshake failed", repeatlog.By(host(from), why.Error()), "peer", from.String(), "error", why)
+	if op := (*net.OpError)(nil); errors.As(why, &op) && op.Addr != nil {
+		why = op.Err // without the client's port, which would make each one another error
 	}
+	if errors.Is(why, io.EOF) || errors.Is(why, syscall.ECONNRESET) {
+		return
+	}
+	text := repeatlog.Cut(why.Error(), bounds.ErrorText)
+	s.opts.Log.Warn("a TLS handshake failed", repeatlog.By(host(from), text), "peer", from.String(), "error", text)
 }
 
 // LogRejection logs a NACK.
