@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func newDoctor() *cobra.Command {
 				return doctor.Channel(ctx, file, ""), nil
 			}
 			if len(args) > 0 {
-				if scheme, _, found := strings.Cut(args[len(args)-1], "://"); found && scheme != "xds" && scheme != "dynxds" {
+				if scheme, _, found := strings.Cut(args[len(args)-1], "://"); found && !slices.Contains([]string{"xds", "dynxds"}, strings.ToLower(scheme)) {
 					return exit.Usagef("the target %q is not one of xDS: want xds:///SERVICE, or HOST:PORT of a process", args[len(args)-1])
 				}
 				target := ""

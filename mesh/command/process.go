@@ -54,8 +54,8 @@ func (p *processFlags) addConnection(cmd *cobra.Command) {
 }
 
 // show asks, and prints the answer. With --watch it asks again and again until the context ends: on a terminal an answer
-// takes the place of the one before, elsewhere it is printed when it differs, an error on standard error. Once there was an answer, whatever it says, a
-// process that cannot be reached is asked again, too.
+// takes the place of the one before, elsewhere it is printed when it differs, an error on standard error. Once there was an
+// answer, whatever it says, a process that cannot be reached is asked again, too.
 func show[A interface {
 	cmdline.Answer
 	comparable

@@ -158,7 +158,7 @@ func printValidationJSON(out io.Writer, v *site.Validation, failed error) error 
 		}
 		result.Omitted = several.Omitted
 	} else if failed != nil {
-		result.Reports = append(result.Reports, report{Severity: meshroute.Error, Message: failed.Error()})
+		result.Reports = append(result.Reports, report{Severity: meshroute.Error, Message: failed.Error()}) // no code: no document has it
 	}
 	if v != nil {
 		reports, result.Valid = append(reports, v.Reports...), v.Err() == nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/url"
@@ -201,27 +202,36 @@ func (r *Report) server(ctx context.Context, s *bootstrap.Server, alone bool) bo
 	return true
 }
 
-// ads checks that a management server has ADS, by a stream that ends without a request: a server has to end it as well.
+// ads checks that a management server has ADS, over SotW or, if the bootstrap says that it has that, over delta.
 func (r *Report) ads(ctx context.Context, cc *grpc.ClientConn, s *bootstrap.Server) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	method := "StreamAggregatedResources"
-	if s.HasFeature(bootstrap.FeatureDelta) {
-		method = "DeltaAggregatedResources"
+	err := endedStream(ctx, cc, "StreamAggregatedResources")
+	if s.HasFeature(bootstrap.FeatureDelta) && status.Code(err) == codes.Unimplemented {
+		err = endedStream(ctx, cc, "DeltaAggregatedResources")
 	}
-	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/envoy.service.discovery.v3.AggregatedDiscoveryService/"+method)
-	if err == nil {
-		stream.CloseSend()
-		err = stream.RecvMsg(new(emptypb.Empty))
+	found := livestate.Server{URI: s.URI, Connected: true}
+	switch said := status.Convert(err); {
+	case err == io.EOF, said.Code() == codes.InvalidArgument: // it may want a request
+	case said.Code() == codes.DeadlineExceeded:
+		found.Connected = false
+	case said.Code() == codes.Unimplemented && !strings.HasPrefix(said.Message(), "unexpected HTTP status"): // which may be a proxy's
+		found.Error = "it answers gRPC, but is no xDS server"
+	default:
+		found.Error = fmt.Sprintf("%s: %s", said.Code(), tlsadvice.Reason(said.Message()))
 	}
-	text := ""
-	switch code := status.Code(err); code {
-	case codes.Unimplemented:
-		text = "it answers gRPC, but is no xDS server"
-	case codes.Unauthenticated, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable:
-		text = fmt.Sprintf("%s: %s", code, tlsadvice.Reason(status.Convert(err).Message()))
+	r.servers(time.Now(), []livestate.Server{found})
+}
+
+// endedStream returns what a stream of ADS ends with that ends without a request: a server has to end it as well.
+func endedStream(ctx context.Context, cc *grpc.ClientConn, method string) error {
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	stream, err := cc.NewStream(ctx, desc, "/envoy.service.discovery.v3.AggregatedDiscoveryService/"+method)
+	if err != nil {
+		return err
 	}
-	r.servers(time.Now(), []livestate.Server{{URI: s.URI, Error: text, Connected: true}})
+	_ = stream.CloseSend() // RecvMsg has the error
+	return stream.RecvMsg(new(emptypb.Empty))
 }
 
 // reach resolves a host, and connects to its port: that of a server, which is named where.

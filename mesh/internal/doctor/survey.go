@@ -195,7 +195,7 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 		r.ok(step, c.Name, "%saggregate of %s", text, strings.Join(c.Members, ", "))
 	case a == nil:
 	case len(a.Endpoints()) == 0:
-		r.fail("add endpoints to the service, or correct the tags of the subset", step, c.Name, "there are no endpoints")
+		r.fail("add endpoints to the service, in a locality with a weight, or correct the tags of the subset", step, c.Name, "there are no endpoints")
 	case !slices.ContainsFunc(a.Endpoints(), (*inspect.Endpoint).Usable):
 		r.fail("see the health of its endpoints in the control plane", step, c.Name, "no endpoint is HEALTHY or UNKNOWN")
 	default:
@@ -254,7 +254,7 @@ func (all advice) about(err string) string {
 var handshakes = advice{
 	{"certificate_file|private_key_file", "correct the files of channel_creds in the bootstrap, and their permissions"},
 	{"certificate required|bad certificate|expired certificate|unknown certificate authority|right after the TLS handshake|broken pipe|connection reset",
-		"the server may want a certificate of clients, of an authority that it trusts: write the bootstrap with dynxds bootstrap --cert and --key"},
+		"the server may want a valid certificate of clients, of an authority that it trusts: write the bootstrap with dynxds bootstrap --cert and --key; it may also be in plaintext"},
 	{"", "compare the server's certificate with channel_creds in the bootstrap; the server may also be in plaintext"},
 }
 
