@@ -18,7 +18,7 @@ type scope struct {
 	wrapper  *wrapper
 	answered bool     // so that watches have started; see the package documentation
 	watches  []*watch // none: the scope is closed
-	// all has the client's own constraints, merged with those of the DPDS resource.
+	// all has the constraints of watches by type: the client's own, merged with the DPDS resource's.
 	all dynparam.ByType
 
 	// Of the DPDS resource, if there is one:

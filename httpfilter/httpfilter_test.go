@@ -162,8 +162,8 @@ func TestManyFaultsOfATypedStruct(t *testing.T) {
 	}
 }
 
-// Where the faults of a TypedStruct are is looked for as long as it takes to read it, and a little longer: each value is read with all
-// that it is in.
+// The search for errors takes as long as reading the TypedStruct, and a little longer, though each value is read with all that is
+// around it.
 func TestFaultsOfALargeTypedStruct(t *testing.T) {
 	t.Parallel()
 	for rules, place := range map[int]string{10: ".rules[9].any: ", 3000: ""} {

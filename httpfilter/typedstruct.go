@@ -50,7 +50,7 @@ func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
 	found.most = 2*found.read + alwaysRead
 	found.find("", whole, read)
 	if found.Total() == 0 {
-		return errors.New(withoutPosition(err)) // It is not the fault of one field, or of one far behind.
+		return errors.New(withoutPosition(err)) // No single field has the error, or one behind what find may read.
 	}
 	return errors.New(found.Join("; "))
 }
@@ -90,7 +90,7 @@ func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, er
 // was made of the Struct.
 type structFaults struct {
 	faults.Faults
-	// read is how many bytes protojson was given: for a value alone, also those of what it is in. find stops after most.
+	// read counts the bytes that protojson was given: a single value comes with the JSON around it. find stops once read is above most.
 	read, most int
 }
 

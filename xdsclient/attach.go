@@ -99,8 +99,8 @@ type attachments struct {
 	mu sync.Mutex
 	// byTarget has the attachments of each target in their order.
 	byTarget map[string][]*attachment
-	// reporting has those that report: of each target the first one with a recorder. The slice is replaced, not changed. nil: they are
-	// not known.
+	// reporting has the attachments that report: each target's first one with a recorder. A change makes it nil, and reporters
+	// makes a new slice.
 	reporting []*attachment
 }
 

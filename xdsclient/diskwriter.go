@@ -77,7 +77,7 @@ type diskWriter struct {
 // view is the content that a file is to have. Of a resource that targets have in versions of their own it has the latest.
 type view struct {
 	records map[diskcache.Key]diskcache.Record
-	// names are those of the resources that are not refused, when the view is complete.
+	// names has, once the view is complete, the names of the resources that are not refused.
 	names map[storedName]struct{}
 	// unanswered says that a watch has had no answer yet, and current that a resource is current.
 	unanswered, current bool

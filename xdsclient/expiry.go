@@ -13,7 +13,7 @@ import (
 // watcher makes a resource disappear (gRFC A57, "Handling Resources That Do Not Exist").
 type expiry struct {
 	timeout time.Duration
-	// before is what the stopwatch had when it was started last. It is stopped while started is zero.
+	// before is the time that the stopwatch had counted when it was last started. The stopwatch is stopped while started is zero.
 	before  time.Duration
 	started time.Time
 	// fire is called by the timer, on a goroutine of its own. The timer is nil if it is not going to fire.

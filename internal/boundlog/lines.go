@@ -16,7 +16,7 @@ import (
 //
 //	now    a peer causes 1,000 lines of a kind: the first 20 are logged
 //	+1 s   it causes another one, which is logged, and says that 980 lines were left out
-//	+10 s  what is left out by then is said in a line of its own
+//	+10 s  a line of its own says how many more were left out
 //
 // It is safe for concurrent use, and may be shared by bubbles of testing/synctest.
 type lines struct {

@@ -33,7 +33,7 @@ func flood(l *Logger, n int, kind string) (logged, omitted int) {
 	return logged, omitted
 }
 
-// A kind has its burst and its rate; what is left out is said by the next line of the kind, or after a while.
+// A kind has its burst and its rate. Its next line, or a line after a while, says how many were left out.
 func TestLinesOfAKind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -61,7 +61,8 @@ func FindMetrics(wanted []estats.MetricDescriptor) map[string]*estats.MetricDesc
 	return found
 }
 
-// find returns what is registered under the name of a metric, which may lack the last labels; nil for what is of another type, or has others.
+// find returns the descriptor in gRPC's registry with the name of a metric. The descriptor may lack the metric's last labels. find
+// returns nil if the descriptor has another type, or other labels.
 func find(want estats.MetricDescriptor) *estats.MetricDescriptor {
 	got := estats.DescriptorForMetric(want.Name)
 	if got == nil || got.Type != want.Type {

@@ -3,12 +3,12 @@ package command
 import (
 	"context"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
 	"github.com/dynxds/dynxds/mesh/internal/doctor"
 	"github.com/dynxds/dynxds/mesh/internal/exit"
@@ -42,8 +42,10 @@ func newDoctor() *cobra.Command {
 				return doctor.Channel(ctx, file, ""), nil
 			}
 			if len(args) > 0 {
-				if scheme, _, found := strings.Cut(args[len(args)-1], "://"); found && !slices.Contains([]string{"xds", "dynxds"}, strings.ToLower(scheme)) {
-					return exit.Usagef("the target %q is not one of xDS: want xds:///SERVICE, or HOST:PORT of a process", args[len(args)-1])
+				if last := args[len(args)-1]; strings.Contains(last, "://") {
+					if _, _, err := explain.ParseTarget(last); err != nil {
+						return exit.With(exit.Usage, err)
+					}
 				}
 				target := ""
 				if len(args) == 2 {

@@ -33,7 +33,7 @@ type items struct {
 	// has just subscribed, of which a part becomes due now at a time; and waiting the collections that are due when their source answers. No
 	// topic is in two of these.
 	now, later, waiting topics
-	// renewed are those of which a heartbeat is due.
+	// renewed are the topics whose heartbeat is due.
 	renewed topics
 	// changed is the time of the first update that made something due, zero if none did.
 	changed time.Time

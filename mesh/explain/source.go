@@ -234,7 +234,7 @@ func ParseTarget(target string) (authority, endpoint string, err error) {
 			return "", "", fmt.Errorf("%q is not a target: %w", target, err)
 		}
 		if u.Scheme != "xds" && u.Scheme != "dynxds" {
-			return "", "", fmt.Errorf("the target %q is not for xDS, want xds:///SERVICE", target)
+			return "", "", fmt.Errorf("the target %q is not for xDS: want xds:///SERVICE", target)
 		}
 		authority, endpoint = u.Host, strings.TrimPrefix(cmp.Or(u.Path, u.Opaque), "/")
 	}

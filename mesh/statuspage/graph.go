@@ -299,12 +299,12 @@ func (s *snapshot) routesOf(c *inspect.Channel) (client *xdsclient.Dump, routes 
 	return client, routes, why
 }
 
-// clusterView is a cluster of the graph, as the channel has it. Of its members it has the names and how they are used, and of its endpoints those
-// that are shown.
+// clusterView is a cluster of the graph, as the channel has it, with the names and uses of its members and the endpoints that are
+// shown.
 type clusterView struct {
 	inspect.Cluster
 	ID string `json:"id"`
-	// Of is the cluster that it is a member of.
+	// Of is the aggregate cluster that has this one as a member.
 	Of string `json:"of,omitempty"`
 	// Why is the reason of its phase in words, and Reasons are those of its members, or of its priorities.
 	Why        string        `json:"why,omitempty"`

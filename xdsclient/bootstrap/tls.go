@@ -85,7 +85,7 @@ func (tlsBundle) NewWithMode(string) (credentials.Bundle, error) {
 
 // reloadingTLS shakes hands with the material that its provider has at that time.
 type reloadingTLS struct {
-	credentials.TransportCredentials // of TLS, for what is not different
+	credentials.TransportCredentials // for the methods that are as TLS has them
 	provider                         certprovider.Provider
 	certificate                      string             // where the client's comes from
 	accepted                         []peercert.Matcher // of servers whose certificates SPIFFE bundles verify; empty: any

@@ -6,8 +6,8 @@ import "time"
 // Timer runs a function later. The zero Timer is not pending.
 type Timer struct{ timer *time.Timer }
 
-// Start has run run fn once d has passed, unless the Timer is stopped or started again before. Until then the Timer is pending. run and the
-// methods exclude each other.
+// Start has fn called, by run, once d has passed, unless the Timer is stopped or started again before. Until then the Timer is pending.
+// run and the methods exclude each other.
 func (t *Timer) Start(d time.Duration, run func(func()), fn func()) {
 	t.Stop()
 	var timer *time.Timer

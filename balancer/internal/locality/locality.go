@@ -49,7 +49,7 @@ type member struct {
 	id     xdsresource.LocalityID
 	weight uint32
 	leaf   endpointPolicy
-	// index is that of the locality in Policy.members, and state that of its state in tree.Order, -1 for none.
+	// index is the locality's place in Policy.members, and state the place of its state in tree.Order; -1: it has none.
 	index, state int
 }
 

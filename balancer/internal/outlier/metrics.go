@@ -35,8 +35,8 @@ const (
 	byFailurePercentage = "failure_percentage"
 )
 
-// byRun are the methods that eject endpoints for consecutive failures. gRFC A91 has none of these methods, so the names are those of
-// Envoy's fields.
+// byRun has the names of the methods that eject endpoints for consecutive failures. gRFC A91 lacks these methods, so Envoy's fields
+// give the names.
 var byRun = [xdsresource.Runs]string{"consecutive_5xx", "consecutive_gateway_failure", "consecutive_local_origin_failure"}
 
 // count counts an outlier, by its method and the further labels, if metrics are recorded.

@@ -36,8 +36,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return p.pick(info, rand.Uint64(), true)
 }
 
-// pick picks by a hash. A random one is that of an RPC without the header, or with empty values only: it prefers READY endpoints and
-// requests at most one connection (gRFC A76).
+// pick picks by a hash. The hash is random if the RPC lacks the header, or has empty values only: such an RPC prefers READY endpoints
+// and requests at most one connection (gRFC A76).
 func (p *picker) pick(info balancer.PickInfo, hash uint64, random bool) (balancer.PickResult, error) {
 	first := p.places.placeOf(hash)
 	waits := random && p.policy.set.Connecting()

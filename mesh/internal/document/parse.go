@@ -20,7 +20,7 @@ const (
 
 // Parse returns the documents of a file that are not empty. A document that is not YAML is
 // reported in errors, and the others are still returned. JSON is read as such:
-// it has a few strings that YAML lacks. Faults show the name as that of the file.
+// it has a few strings that YAML lacks. Errors show the name as the file's.
 func Parse(name string, data []byte, faults *Faults) []Value {
 	return ParseOpen(name, data, faults, faults)
 }
