@@ -203,12 +203,13 @@ func (u *update) applyError(e wire.ResourceError) {
 // collections (xRFC TP3, "Wildcard Subscriptions and Glob Collections"), unless it has an
 // error for the collection as a whole, which stands until a resource or another error for
 // it comes. If the authority follows another server, errors that are not
-// final do not count, as with other resources.
+// final do not count, as with other resources, nor do errors that were ignored.
 func (u *update) answerFailing() {
 	for _, s := range u.failing {
 		failed := s.State == ads.Failed || s.State == ads.Ended
+		ignored := s.ignoredDenialIn == u.number
 		_, useful := u.useful[s.resource.authority]
-		if !failed && (useful || !u.ch.standsBy(s.resource)) {
+		if !failed && !ignored && (useful || !u.ch.standsBy(s.resource)) {
 			u.answerCollection(s)
 		}
 	}
@@ -257,9 +258,22 @@ func (u *update) noteError(s *subscription, code codes.Code, reason error, sent 
 	}
 }
 
-// ignores reports whether a denial in the response does not count for a subscription.
+// ignores reports whether a denial in the response does not count for a subscription. For a member it counts, whoever
+// it was for, if the server may have known of a subscription to the name that the member is for, too. Of another member the
+// collection is asked again, unless its own answer was an error.
 func (u *update) ignores(s *subscription, sc *scope) bool {
-	return u.ch.dialect.Locators && s.resource.memberOf == nil && u.types.ignoresDenial(s, u.number, !sc.all)
+	if !u.ch.dialect.Locators {
+		return false
+	}
+	name := s.resource.key.name
+	if whole := s.resource.memberOf; whole != nil {
+		parameters := s.resource.parameters
+		s = u.types.subs.get(whole.key)
+		if s.State == ads.Failed || u.types.knew(s, name, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
+			return false
+		}
+	}
+	return u.types.ignoresDenial(s, name, u.number, !sc.all)
 }
 
 // scope is which subscriptions to a name a server means.

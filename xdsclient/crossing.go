@@ -188,10 +188,10 @@ func (ts *typeState) unlist() {
 //	client moves from a{env=prod} to a{env=test}  server reads nothing, and sends "there is no a"
 //	client ignores that for a{env=test}           server reads the requests, and sends a{env=test}
 
-// ignoresDenial reports whether a denial, in the response of the given number, does not count for
-// a subscription at a server that is asked for locators. scoped says that it names constraints.
-func (ts *typeState) ignoresDenial(s *subscription, number uint64, scoped bool) bool {
-	older := !scoped && ts.knew(s, func(dynparam.Constraints) bool { return true })
+// ignoresDenial reports whether a denial of a name, in the response of the given number, does not count for a subscription to
+// the name or to its collection, at a server that is asked for locators. scoped says that it names constraints.
+func (ts *typeState) ignoresDenial(s *subscription, name string, number uint64, scoped bool) bool {
+	older := !scoped && ts.knew(s, name, func(dynparam.Constraints) bool { return true })
 	switch {
 	case s.ignoredDenialIn == number:
 		return true // it said so before
@@ -208,13 +208,13 @@ func (ts *typeState) hasRead(s *subscription) bool {
 	return s.request > 0 && s.request <= ts.read
 }
 
-// knew reports whether the server may have known of a subscription to the name with other constraints, that are like this, when
-// it had not read the request for this one.
-func (ts *typeState) knew(s *subscription, like func(dynparam.Constraints) bool) bool {
+// knew reports whether the server may have known of a subscription to a name with other constraints, that are like this, when
+// it had not read the request for a subscription.
+func (ts *typeState) knew(s *subscription, name string, like func(dynparam.Constraints) bool) bool {
 	if ts.hasRead(s) {
 		return false
 	}
-	name, own := s.resource.key.name, s.resource.constraints
+	own := s.resource.constraints
 	if ts.wasUnsubscribedLike(name, func(l *unsubscription) bool {
 		return !l.constraints.Equal(own) && like(l.constraints)
 	}) {
@@ -259,7 +259,7 @@ func (ts *typeState) noteRead(s *subscription, parameters dynparam.Parameters, c
 	if !ts.channel.dialect.Locators && ts.channel.dialect.Incremental || collected {
 		return
 	}
-	if ts.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
+	if ts.knew(s, s.resource.key.name, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
 		return
 	}
 	if ts.wasUnsubscribed(s) {
