@@ -85,6 +85,8 @@ func (u *update) applyRemoval(n wire.ResourceName) {
 		switch {
 		case s.seen == u.number, u.ignores(s, &sc): // what the response has counts
 			continue
+		case s.resource.memberOf != nil && u.doubts(s, &sc):
+			s.drop()
 		case s.resource.memberOf != nil:
 			u.removeMember(s, u.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.isCollection():
@@ -203,13 +205,12 @@ func (u *update) applyError(e wire.ResourceError) {
 // collections (xRFC TP3, "Wildcard Subscriptions and Glob Collections"), unless it has an
 // error for the collection as a whole, which stands until a resource or another error for
 // it comes. If the authority follows another server, errors that are not
-// final do not count, as with other resources, nor do errors that were ignored.
+// final do not count, as with other resources.
 func (u *update) answerFailing() {
 	for _, s := range u.failing {
 		failed := s.State == ads.Failed || s.State == ads.Ended
-		ignored := s.ignoredDenialIn == u.number
 		_, useful := u.useful[s.resource.authority]
-		if !failed && !ignored && (useful || !u.ch.standsBy(s.resource)) {
+		if !failed && (useful || !u.ch.standsBy(s.resource)) {
 			u.answerCollection(s)
 		}
 	}
@@ -258,22 +259,19 @@ func (u *update) noteError(s *subscription, code codes.Code, reason error, sent 
 	}
 }
 
-// ignores reports whether a denial in the response does not count for a subscription. For a member it counts, whoever
-// it was for, if the server may have known of a subscription to the name that the member is for, too. Of another member the
-// collection is asked again, unless its own answer was an error.
+// ignores reports whether a denial in the response does not count for a subscription.
 func (u *update) ignores(s *subscription, sc *scope) bool {
-	if !u.ch.dialect.Locators {
+	return u.ch.dialect.Locators && s.resource.memberOf == nil && u.types.ignoresDenial(s, u.number, !sc.all)
+}
+
+// doubts reports whether the removal of a member may be for another subscription to its name only. Then its collection is asked
+// again, and the member, as one that the server has not sent, stays until the answer.
+func (u *update) doubts(m *subscription, sc *scope) bool {
+	if !u.ch.dialect.Locators || !sc.all {
 		return false
 	}
-	name := s.resource.key.name
-	if whole := s.resource.memberOf; whole != nil {
-		parameters := s.resource.parameters
-		s = u.types.subs.get(whole.key)
-		if s.State == ads.Failed || u.types.knew(s, name, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
-			return false
-		}
-	}
-	return u.types.ignoresDenial(s, name, u.number, !sc.all)
+	whole := u.types.subs.get(m.resource.memberOf.key)
+	return u.types.knew(whole, m.resource.key.name, anyConstraints) && whole.step(ads.DeniedForAnother) == ads.Ask
 }
 
 // scope is which subscriptions to a name a server means.

@@ -188,10 +188,10 @@ func (ts *typeState) unlist() {
 //	client moves from a{env=prod} to a{env=test}  server reads nothing, and sends "there is no a"
 //	client ignores that for a{env=test}           server reads the requests, and sends a{env=test}
 
-// ignoresDenial reports whether a denial of a name, in the response of the given number, does not count for a subscription to
-// the name or to its collection, at a server that is asked for locators. scoped says that it names constraints.
-func (ts *typeState) ignoresDenial(s *subscription, name string, number uint64, scoped bool) bool {
-	older := !scoped && ts.knew(s, name, func(dynparam.Constraints) bool { return true })
+// ignoresDenial reports whether a denial, in the response of the given number, does not count for
+// a subscription at a server that is asked for locators. scoped says that it names constraints.
+func (ts *typeState) ignoresDenial(s *subscription, number uint64, scoped bool) bool {
+	older := !scoped && ts.knew(s, s.resource.key.name, anyConstraints)
 	switch {
 	case s.ignoredDenialIn == number:
 		return true // it said so before
@@ -202,6 +202,8 @@ func (ts *typeState) ignoresDenial(s *subscription, name string, number uint64, 
 	}
 	return true
 }
+
+func anyConstraints(dynparam.Constraints) bool { return true }
 
 // hasRead reports whether the server is known to have read the request for a subscription.
 func (ts *typeState) hasRead(s *subscription) bool {

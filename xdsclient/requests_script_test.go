@@ -198,7 +198,7 @@ func (y *scripted) send(version string, words []string) {
 				y.noteRead(s, p, false)
 				s.step(ads.Sent)
 				s.seen = y.number
-			case !y.ignoresDenial(s, s.resource.key.name, y.number, !scoped):
+			case !y.ignoresDenial(s, y.number, !scoped):
 				s.step(ads.Denied)
 				s.seen = y.number
 			}
