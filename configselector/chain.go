@@ -16,13 +16,11 @@ import (
 
 var logger = boundlog.Component("dynxds")
 
-// chains builds the filter chains of one virtual host, with overrides applied (gRFC A39,
+// chains builds the filter chains of a Selector, with overrides applied (gRFC A39,
 // "Filter Config Overrides"). Routes with equal overrides share the interceptors.
 type chains struct {
-	ch        *Channel
-	entries   []httpfilter.Instance
-	instances []*filterchain.Instance
-	built     map[builtOf]interceptor
+	*Selector
+	built map[builtOf]interceptor
 }
 
 // builtOf is what an interceptor is built of: an entry, and the key of an override, nil without one.
@@ -40,8 +38,8 @@ type interceptor struct {
 // build returns the chain under overrides, the most specific ones first.
 func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain {
 	chain := new(filterchain.Chain)
-	for i, in := range c.instances {
-		if in != nil {
+	for i, entry := range c.listener.Filters {
+		if in := c.instances[entry.Name]; in != nil {
 			one := c.interceptor(i, levels)
 			chain.Err = cmp.Or(chain.Err, one.err)
 			chain.Add(in, one.impl)
@@ -61,10 +59,11 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	}
 	var one interceptor
 	if _, out := key.(disabled); !out {
-		one.impl, one.err = c.instances[i].ClientInterceptor(c.entries[i].Config, override)
+		entry := &c.listener.Filters[i]
+		one.impl, one.err = c.instances[entry.Name].ClientInterceptor(entry.Config, override)
 		if one.err != nil {
 			one.err = status.Errorf(codes.Unavailable, "xds: HTTP filter %s cannot be configured: %s",
-				bounds.Quote(c.entries[i].Name), bounds.Text(one.err.Error(), bounds.ErrorText))
+				bounds.Quote(entry.Name), bounds.Text(one.err.Error(), bounds.ErrorText))
 		}
 	}
 	c.built[of] = one
@@ -74,15 +73,16 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 // override returns the override of entry i at the most specific level that has one. An
 // override for another type of filter is skipped. The first one of each type is logged.
 func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
-	level, o, other := xdsresource.OverrideOf(&c.entries[i], levels)
-	if in := c.instances[i]; other != nil {
+	entry := &c.listener.Filters[i]
+	level, o, other := xdsresource.OverrideOf(entry, levels)
+	if in := c.instances[entry.Name]; other != nil {
 		if _, warned := in.Warned.LoadOrStore(filterchain.TypeOf(other), true); !warned {
 			logger.Warningf("%s: a route overrides HTTP filter %q with a configuration of the filter for %s; it is ignored, as the filter of that name is for %s",
 				c.ch.Target(), in.Name, filterchain.TypeOf(other), in.Type)
 		}
 	}
 	switch {
-	case o.Disabled, level < 0 && c.entries[i].Disabled:
+	case o.Disabled, level < 0 && entry.Disabled:
 		return disabled{}, nil
 	case o.Config == nil:
 		return nil, nil

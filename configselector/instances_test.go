@@ -71,14 +71,11 @@ func (s *lateStream) RecvMsg(m any) error {
 }
 
 func (w *world) replace(l xdsresource.Listener) {
-	w.s = w.ch.NewSelector(configselector.Config{Version: w.s.Version() + 1, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Routes: []*xdsresource.Route{toC()}}})
+	w.s = w.ch.NewSelector(configselector.Config{Version: w.s.Version() + 1, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Routes: []*xdsresource.Route{toC()}}, Last: w.s})
 }
 
 // end has no configuration in use any more.
-func (w *world) end() {
-	w.s = nil
-	w.ch.Forget()
-}
+func (w *world) end() { w.s = nil }
 
 // awaitClosed waits until n instances are closed. The garbage collector has them closed, so it has to run.
 func (c *closing) awaitClosed(t testing.TB, what string, n int64) {

@@ -6,22 +6,26 @@
 // which runs filters, rewrites, mirrors and retries. Nor does it pick an endpoint (the
 // balancer does, by the Decision made here), or decode or watch resources: the resolver
 // makes an immutable Selector of one version of decoded resources and publishes it to the
-// channel's interceptors. What outlives a Selector is in the Channel.
+// channel's interceptors. What outlives a Selector is in the Channel, and in the instances of filters.
 package configselector
 
 import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/configselector/internal/router"
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/filterchain"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/outcomes"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -35,6 +39,23 @@ type Config struct {
 	VirtualHost *xdsresource.VirtualHost
 	// RouteConfigName names the RouteConfiguration in errors.
 	RouteConfigName string
+	// Last is the Selector before, whose instances of filters go on; nil: there is none.
+	Last *Selector
+}
+
+// Channel is what the successive Selectors of one channel share. It is safe for concurrent use.
+type Channel struct {
+	// Observe, if it is set before there is a Selector, is called when an RPC begins.
+	Observe func() rpctrace.Observer
+
+	*router.Channel
+}
+
+// NewChannel returns the Channel of cc, which identifies its Decisions.
+// authority is the ":authority" of RPCs that set no other. secure reports whether the
+// channel's credentials check the authority, as TLS does. metrics may be nil.
+func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics estats.MetricsRecorder) *Channel {
+	return &Channel{Channel: router.NewChannel(cc, authority, secure, metrics)}
 }
 
 // Selector routes the RPCs of one channel by one version of its
@@ -49,6 +70,8 @@ type Selector struct {
 	listener *xdsresource.Listener
 	ch       *Channel
 
+	// instances has those of the filters that clients can run, by name.
+	instances map[string]*filterchain.Instance
 	// base is the chain of routes without overrides. special has those of the other routes.
 	base    *filterchain.Chain
 	special map[destination]*filterchain.Chain
@@ -66,19 +89,32 @@ var _ grpcbridge.Runner = (*Selector)(nil)
 func (ch *Channel) NewSelector(c Config) *Selector {
 	s := &Selector{
 		routes:   router.NewRoutes(ch.Channel, c.Version, c.VirtualHost, c.RouteConfigName),
-		listener: c.Listener, ch: ch,
+		listener: c.Listener, ch: ch, instances: make(map[string]*filterchain.Instance),
 	}
 	s.Reselect = s.routes.Reselect
+	s.instantiate(cmp.Or(c.Last, new(Selector)))
 	s.buildChains()
 	return s
 }
 
+// instantiate sets the instances. A filter with the name and type of one before goes on with its instance.
+func (s *Selector) instantiate(last *Selector) {
+	for _, entry := range s.listener.Filters {
+		filter, ok := entry.Filter.(httpfilter.ClientFilter)
+		if !ok {
+			continue
+		}
+		in := last.instances[entry.Name]
+		if in == nil || in.Type != filterchain.TypeOf(filter) {
+			in = filterchain.NewInstance(filter, httpfilter.ClientInstanceInfo{Name: entry.Name, Target: s.ch.Target(), Metrics: s.ch.Metrics})
+		}
+		s.instances[entry.Name] = in
+	}
+}
+
 func (s *Selector) buildChains() {
 	vh := s.routes.VirtualHost
-	chains := &chains{
-		ch: s.ch, entries: s.listener.Filters, instances: s.ch.use(s.listener.Filters),
-		built: map[builtOf]interceptor{},
-	}
+	chains := chains{s, make(map[builtOf]interceptor)}
 	s.base = chains.build(vh.Overrides)
 	if s.base.Passes() && len(s.listener.Filters) <= 1 {
 		return // Only the router is left, which has no overrides.
@@ -128,35 +164,41 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 		grpcbridge.Finish(opts, err)
 		return nil, err
 	}
-	timeout := s.maxStreamDuration(rpc.Route)
+	timeout, counted := s.maxStreamDuration(rpc.Route), rpc.Counted
 	if !rpc.Plain() {
 		return s.routes.Stream(&rpc, desc, streamer, opts, timeout)
 	}
-	// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may have refused it, or panicked.
-	counted, cancel := func(error) {}, func() {}
-	defer func() {
-		if err != nil {
-			counted(err)
-			cancel()
+	if timeout > 0 || counted != (outcomes.RPC{}) {
+		cancel := func() {}
+		if timeout > 0 {
+			ctx, cancel = context.WithTimeout(ctx, timeout)
 		}
-	}()
-	err = outcomes.ErrPanic // unless the streamer returns
-	if rpc.Counted != (outcomes.RPC{}) {
-		counted = rpc.Counted.Once()
+		var once sync.Once
+		end := func(err error) {
+			once.Do(func() {
+				counted.End(err)
+				cancel()
+			})
+		}
+		// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may have refused it, or panicked.
+		defer func() {
+			if err != nil {
+				end(err)
+			}
+		}()
+		err = outcomes.ErrPanic // unless the streamer returns
 		// It comes first, so that nobody hears of the end of an RPC that is in flight.
-		opts = append([]grpc.CallOption{grpc.OnFinish(counted)}, opts...)
-	}
-	if timeout > 0 {
-		limited, stop := context.WithTimeout(ctx, timeout)
-		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { stop() }))
-		ctx, cancel = limited, stop
+		opts = append([]grpc.CallOption{grpc.OnFinish(end)}, opts...)
 	}
 	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
 }
 
 // begin routes an RPC of the application, sets its chain of filters, and counts it if RPCs are counted.
 func (s *Selector) begin(rpc *router.RPC) error {
-	rpc.Trace = s.ch.trace(rpc.Context)
+	rpc.Trace = rpctrace.FromContext(rpc.Context)
+	if s.ch.Observe != nil {
+		rpc.Trace = rpctrace.Observed(s.ch.Observe(), rpc.Trace)
+	}
 	err := s.routes.Route(rpc)
 	if err == nil {
 		rpc.Chain = cmp.Or(s.special[destination{rpc.Route, rpc.Weighted}], s.base)

@@ -126,6 +126,7 @@ func (x *xdsSource) apply(s *snapshot) {
 				Listener:        s.config.listener,
 				VirtualHost:     s.config.virtualHost,
 				RouteConfigName: s.config.routes.Name,
+				Last:            x.selector,
 			})
 			logger.Infof("%s: routes of version %d in use: Listener %q, RouteConfiguration %q, virtual host %q",
 				cc.Target(), s.version, s.config.listener.Name, s.config.routes.Name, s.config.virtualHost.Name)
@@ -153,5 +154,4 @@ func (x *xdsSource) apply(s *snapshot) {
 // forget is called when RPCs are given to no Selector any more.
 func (x *xdsSource) forget() {
 	x.config, x.selector = nil, nil
-	x.rpcs.Forget()
 }
