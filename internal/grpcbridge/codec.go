@@ -1,6 +1,7 @@
 package grpcbridge
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -9,71 +10,41 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// CodecOf returns the codec that gRPC will use for the messages of an RPC with the given options, or nil if it has none. Its name
-// may be empty: see ContentSubtype.
-func CodecOf(opts []grpc.CallOption) encoding.CodecV2 {
-	var codec encoding.CodecV2
-	for _, o := range opts {
-		switch o := o.(type) {
-		case grpc.ForceCodecV2CallOption:
-			codec = o.CodecV2
-		case grpc.ForceCodecCallOption:
-			codec = codecV1{o.Codec}
-		case grpc.CustomCodecCallOption:
-			codec = codecV1{o.Codec}
-		}
-	}
-	if codec != nil {
-		return codec
-	}
-	subtype := ContentSubtype(opts)
-	if subtype == "" {
-		subtype = "proto"
-	}
-	if codec = encoding.GetCodecV2(subtype); codec != nil {
-		return codec
-	}
-	if v1 := encoding.GetCodec(subtype); v1 != nil {
-		return codecV1{v1}
-	}
-	return nil
-}
-
-// ContentSubtype returns the subtype in the content-type that gRPC will send for call options; empty: none. A codec that stands for
-// the one of an RPC has it as its name, so that the content-type stays.
-func ContentSubtype(opts []grpc.CallOption) string {
-	subtype, codec := "", ""
-	for _, o := range opts {
-		switch o := o.(type) {
-		case grpc.ContentSubtypeCallOption:
-			subtype = o.ContentSubtype
-		case grpc.ForceCodecCallOption:
-			codec = o.Codec.Name()
-		case grpc.ForceCodecV2CallOption:
-			codec = o.CodecV2.Name()
-		case grpc.CustomCodecCallOption:
-			codec = ""
-		}
-	}
-	if subtype == "" {
-		subtype = codec
-	}
-	return strings.ToLower(subtype)
-}
-
 // Encoded is a message as it goes on the wire, before compression.
 type Encoded []byte
 
 // RawCodec is the codec of an RPC that sends Encoded messages as they are, and receives what is decoded later. It leaves other
-// messages to the codec that the RPC would have.
+// messages to the codec that the RPC would have. Its name is the content-subtype of the RPC, which stays.
 type RawCodec struct {
-	encoding.CodecV2 // nil: the RPC has none
-	subtype          string
+	encoding.CodecV2        // nil: the RPC has none
+	subtype          string // empty: none
 }
 
 // RawCodecOf returns the codec for an RPC with the given options.
-func RawCodecOf(opts []grpc.CallOption) RawCodec {
-	return RawCodec{CodecOf(opts), ContentSubtype(opts)}
+func RawCodecOf(opts []grpc.CallOption) (c RawCodec) {
+	name := "" // of the codec that the application has chosen
+	for _, o := range opts {
+		switch o := o.(type) {
+		case grpc.ContentSubtypeCallOption:
+			c.subtype = o.ContentSubtype
+		case grpc.ForceCodecCallOption:
+			c.CodecV2, name = codecV1{o.Codec}, o.Codec.Name()
+		case grpc.ForceCodecV2CallOption:
+			c.CodecV2, name = o.CodecV2, o.CodecV2.Name()
+		case grpc.CustomCodecCallOption:
+			c.CodecV2, name = codecV1{o.Codec}, ""
+		}
+	}
+	c.subtype = strings.ToLower(cmp.Or(c.subtype, name))
+	if c.CodecV2 == nil {
+		registered := cmp.Or(c.subtype, "proto")
+		if c.CodecV2 = encoding.GetCodecV2(registered); c.CodecV2 == nil {
+			if v1 := encoding.GetCodec(registered); v1 != nil {
+				c.CodecV2 = codecV1{v1}
+			}
+		}
+	}
+	return c
 }
 
 // Name implements encoding.CodecV2. gRPC makes the content-type of the name.

@@ -24,7 +24,7 @@ func (ch *Channel) NewRPC(ctx context.Context, method string, opts []grpc.CallOp
 				rpc.Authority, rpc.chosen = o.Authority, true
 			}
 		case grpc.ContentSubtypeCallOption, grpc.ForceCodecCallOption, grpc.ForceCodecV2CallOption:
-			if subtype := grpcbridge.ContentSubtype(opts); subtype != "" {
+			if subtype := grpcbridge.RawCodecOf(opts).Name(); subtype != "" {
 				rpc.ContentType = "application/grpc+" + subtype
 			}
 		}
