@@ -15,9 +15,7 @@ func (x *xdsSource) Config() inspect.Config {
 	c := x.graph.inspect()
 	c.Client, c.Authority = x.bootstrap.Fingerprint(), x.opts.Authority
 	c.Secure, c.UsesXDS = secure(x.opts), x.usesXDS
-	if last := x.applied.Load(); last != nil {
-		c.Version = last.version
-	}
+	c.Version = x.applied.Load()
 	return c
 }
 

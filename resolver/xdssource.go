@@ -33,7 +33,7 @@ type xdsSource struct {
 	// live leads to the balancer, for diagnostics, which find the source until unregister.
 	live       atomic.Pointer[inspect.Balancer]
 	unregister func()
-	applied    atomic.Pointer[snapshot] // last; nil before the first snapshot
+	applied    atomic.Uint64 // the version of the last snapshot that was; 0 before the first
 
 	published *snapshot
 	config    *config                  // in use, or nil
@@ -113,7 +113,7 @@ func (x *xdsSource) publish() {
 // apply gives a snapshot to the balancer and to the interceptors. An RPC that sees it in one
 // of them first waits for the other, by the version.
 func (x *xdsSource) apply(s *snapshot) {
-	x.applied.Store(s)
+	x.applied.Store(s.version)
 	cc := x.channel.ClientConn()
 	state := &balancer.State{
 		Version: s.version, Clusters: s.clusters, Err: s.err,
