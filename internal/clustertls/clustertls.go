@@ -23,7 +23,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 
@@ -207,12 +206,12 @@ func (*Bundle) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error)
 // handshake with the endpoint. In that it ignores the authority, unless it is the channel's: the
 // certificate has to fit the SAN matchers instead (gRFC A29, "Server Authorization").
 func (b *Bundle) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return b.clientHandshake(ctx, tunnelOf(credentials.ClientHandshakeInfoFromContext(ctx).Attributes), authority, conn)
+	return b.clientHandshake(ctx, endpointIn(credentials.ClientHandshakeInfoFromContext(ctx).Attributes), authority, conn)
 }
 
-func (b *Bundle) clientHandshake(ctx context.Context, way tunnel, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if way != (tunnel{}) {
-		if err := way.open(ctx, conn); err != nil {
+func (b *Bundle) clientHandshake(ctx context.Context, to endpoint, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if to.proxy != "" {
+		if err := to.open(ctx, conn); err != nil {
 			conn.Close()
 			return nil, nil, fmt.Errorf("cluster %s: %w", faults.Quote(b.key.cluster), err)
 		}
@@ -325,7 +324,7 @@ var errNoName = errors.New("the Cluster has auto_sni_san_validation, and there i
 func (b *Bundle) serverName(ctx context.Context) (sni, address string) {
 	names := []string{b.security.SNI}
 	if b.security.AutoHostSNI {
-		names = []string{hostname(credentials.ClientHandshakeInfoFromContext(ctx).Attributes), b.security.SNI}
+		names = []string{endpointIn(credentials.ClientHandshakeInfoFromContext(ctx).Attributes).hostname, b.security.SNI}
 	}
 	for _, name := range names {
 		name, isAddress := hostOf(name)
@@ -351,28 +350,25 @@ func hostOf(name string) (host string, isAddress bool) {
 	return name, false
 }
 
-type hostnameKey struct{}
-
 // Address returns an address of an endpoint with what the handshake has to know of the endpoint:
 // its host name (gRFC A101), if the Cluster has auto_host_sni, and the way through its proxy (gRFC
 // A86), if the Cluster asks for that. Either may be empty. The Bundle may be nil.
-func (b *Bundle) Address(endpoint, hostname, proxy string) resolver.Address {
-	a := resolver.Address{Addr: endpoint}
+func (b *Bundle) Address(address, hostname, proxy string) resolver.Address {
+	a := resolver.Address{Addr: address}
 	if b == nil {
 		return a
 	}
-	if b.security != nil && b.security.AutoHostSNI && hostname != "" {
-		a.Attributes = a.Attributes.WithValue(hostnameKey{}, hostname)
+	var e endpoint
+	if b.security != nil && b.security.AutoHostSNI {
+		e.hostname = hostname
 	}
 	if b.key.way.connect && proxy != "" {
-		a.Attributes = a.Attributes.WithValue(tunnelKey{}, tunnel{proxy, endpoint})
+		e.proxy, e.address = proxy, address
+	}
+	if e != (endpoint{}) {
+		a.Attributes = a.Attributes.WithValue(endpointKey{}, e)
 	}
 	return a
-}
-
-func hostname(a *attributes.Attributes) string {
-	name, _ := a.Value(hostnameKey{}).(string)
-	return name
 }
 
 // The advice that Advise adds to errors. Who can act depends on who decides on the security of the connection.

@@ -18,17 +18,16 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// tunnel is the way to an endpoint through an HTTP CONNECT proxy (gRFC A86). Both addresses
-// are "host:port". It is an attribute of the endpoint's address, so that a policy opens another
-// connection if the proxy changes, and no two endpoints share one.
-type tunnel struct{ proxy, endpoint string }
+// endpoint is what the handshake with an endpoint has to know of it: its host name, for the server name, and the way to it through an
+// HTTP CONNECT proxy (gRFC A86), both as "host:port". What is not needed is empty. It is an attribute of the endpoint's address, so that a
+// policy opens another connection if the proxy changes, and no two endpoints behind one share a connection.
+type endpoint struct{ hostname, proxy, address string }
 
-type tunnelKey struct{}
+type endpointKey struct{}
 
-// tunnelOf returns the zero tunnel for an address without a proxy.
-func tunnelOf(a *attributes.Attributes) tunnel {
-	t, _ := a.Value(tunnelKey{}).(tunnel)
-	return t
+func endpointIn(a *attributes.Attributes) endpoint {
+	e, _ := a.Value(endpointKey{}).(endpoint)
+	return e
 }
 
 // Dial returns the addresses to dial for addresses of endpoints: that of the proxy for those
@@ -39,8 +38,8 @@ func (b *Bundle) Dial(endpoints []resolver.Address) []resolver.Address {
 	}
 	dialled := slices.Clone(endpoints)
 	for i := range dialled {
-		if t := tunnelOf(dialled[i].Attributes); t != (tunnel{}) {
-			dialled[i].Addr = t.proxy
+		if e := endpointIn(dialled[i].Attributes); e.proxy != "" {
+			dialled[i].Addr = e.proxy
 		}
 	}
 	return dialled
@@ -48,14 +47,14 @@ func (b *Bundle) Dial(endpoints []resolver.Address) []resolver.Address {
 
 // open has the proxy at the other end of conn connect to the endpoint. It does not close conn
 // unless ctx ends.
-func (t tunnel) open(ctx context.Context, conn net.Conn) error {
+func (e endpoint) open(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err := t.connect(conn)
+	err := e.connect(conn)
 	if !stop() {
 		err = fmt.Errorf("the proxy did not answer in time: %w", context.Cause(ctx))
 	}
 	if err != nil {
-		return fmt.Errorf("HTTP CONNECT through proxy %s to endpoint %s: %w", t.proxy, t.endpoint, err)
+		return fmt.Errorf("HTTP CONNECT through proxy %s to endpoint %s: %w", e.proxy, e.address, err)
 	}
 	return nil
 }
@@ -63,12 +62,12 @@ func (t tunnel) open(ctx context.Context, conn net.Conn) error {
 // maxAnswer bounds the status line and headers of a proxy's answer, in bytes.
 const maxAnswer = 64 << 10
 
-func (t tunnel) connect(conn net.Conn) error {
-	if strings.Contains(t.endpoint, "%") {
+func (e endpoint) connect(conn net.Conn) error {
+	if strings.Contains(e.address, "%") {
 		return errors.New("the zone of the endpoint's address means nothing to a proxy")
 	}
 	request := &http.Request{
-		Method: http.MethodConnect, URL: &url.URL{Host: t.endpoint}, Host: t.endpoint,
+		Method: http.MethodConnect, URL: &url.URL{Host: e.address}, Host: e.address,
 		Header: http.Header{"User-Agent": {"dynxds"}},
 	}
 	if err := request.Write(conn); err != nil {

@@ -36,7 +36,7 @@ func tunnelling(t *testing.T, obeys bool, channel credentials.TransportCredentia
 // through does a handshake with an endpoint over conn, which leads to its proxy.
 func through(ctx context.Context, b *Bundle, conn net.Conn, proxy, endpoint string) (net.Conn, credentials.AuthInfo, error) {
 	address := b.Address(endpoint, "", proxy)
-	return b.clientHandshake(ctx, tunnelOf(address.Attributes), "authority", conn)
+	return b.clientHandshake(ctx, endpointIn(address.Attributes), "authority", conn)
 }
 
 // A86-xds-http-connect.md, "Proposal": CONNECT has "IP address and port of the endpoint", and then
