@@ -44,7 +44,7 @@ func (filter) WithServices(s httpfilter.Services) httpfilter.Filter { return new
 func newFilter(s httpfilter.Services) filter {
 	return filter{protofilter.New(
 		func(pb *filterpb.ExtAuthz, found *faults.Faults) httpfilter.Config { return parse(pb, s, found) }, parseOverride,
-		func(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return instance{counters{info}} },
+		func(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return instance{info} },
 	)}
 }
 
@@ -105,10 +105,10 @@ func parseOverride(pb *filterpb.ExtAuthzPerRoute, _ *faults.Faults) httpfilter.C
 	return nil
 }
 
-type instance struct{ counters }
+type instance struct{ httpfilter.ClientInstanceInfo }
 
 func (in instance) ClientInterceptor(c, _ httpfilter.Config) (httpfilter.Interceptor, error) {
-	i := &interceptor{config: c.(*config), counters: in.counters}
+	i := &interceptor{config: c.(*config), instance: in}
 	if i.enabled.Numerator == 0 {
 		return i, nil
 	}
@@ -121,7 +121,7 @@ func (in instance) ClientInterceptor(c, _ httpfilter.Config) (httpfilter.Interce
 
 type interceptor struct {
 	*config
-	counters
+	instance
 	channel *sidechannel.Channel // nil: no RPC is asked about
 }
 

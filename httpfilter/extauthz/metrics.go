@@ -25,11 +25,8 @@ func metric(name, description string) *grpcbridge.Metric {
 	})
 }
 
-// counters are the metrics of a channel.
-type counters struct{ httpfilter.ClientInstanceInfo }
-
 // decided counts an RPC, and tells its trace what was decided and why.
-func (c counters) decided(ctx context.Context, rpc *httpfilter.RPC, m *grpcbridge.Metric, decision string, why error) {
-	m.Record(c.Metrics, 1, c.Target, rpc.Cluster)
-	filterchain.Decided(ctx, c.Name, decision, why)
+func (in instance) decided(ctx context.Context, rpc *httpfilter.RPC, m *grpcbridge.Metric, decision string, why error) {
+	m.Record(in.Metrics, 1, in.Target, rpc.Cluster)
+	filterchain.Decided(ctx, in.Name, decision, why)
 }
