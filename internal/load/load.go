@@ -38,7 +38,7 @@ type Key struct {
 }
 
 // Store has the counts of all clusters whose load is reported to one server. It is safe for
-// concurrent use. A nil Store counts nothing.
+// concurrent use.
 type Store struct {
 	changed func()
 
@@ -59,9 +59,6 @@ func NewStore(changed func()) *Store {
 
 // Use returns the counters of a key until their Release. which selects from the metrics that backends send; nil selects none.
 func (s *Store) Use(k Key, which *Metrics) *Cluster {
-	if s == nil {
-		return nil
-	}
 	s.mu.Lock()
 	a := s.account(k)
 	a.which.Store(which)
