@@ -255,7 +255,7 @@ func (b *Bundle) handshake(ctx context.Context, conn net.Conn, sent **tls.Certif
 	case ctx.Err() != nil: // The handshake may still be under way, and set sent.
 		return nil, nil, fmt.Errorf("the server did not answer in time: %w", err)
 	}
-	if invalid := b.invalid(*sent); invalid != "" {
+	if invalid := b.identity.invalid(*sent); invalid != "" {
 		err = fmt.Errorf("%w; the client has the certificate of %s%s", err, b.identity, invalid)
 	}
 	return nil, nil, err

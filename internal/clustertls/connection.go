@@ -29,21 +29,10 @@ func (c *connection) explain(err error, accepted bool) error {
 	has := "has no certificate"
 	if identity := c.bundle.identity; identity != nil {
 		identity.doubt()
-		has = "has the certificate of " + identity.String() + c.bundle.invalid(c.sent)
+		has = "has the certificate of " + identity.String() + identity.invalid(c.sent)
 	}
 	return fmt.Errorf("TLS of cluster %s: the connection ended right after the handshake; the server may have refused the client, which %s: %w",
 		faults.Quote(c.bundle.key.cluster), has, err)
-}
-
-// invalid returns a clause on the client's certificate, or "" if nothing is wrong with it.
-func (b *Bundle) invalid(sent *tls.Certificate) string {
-	if sent == nil {
-		return ""
-	}
-	if why := b.identity.invalid(sent); why != "" {
-		return ", which " + why
-	}
-	return ""
 }
 
 // Close implements net.Conn.

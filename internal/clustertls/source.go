@@ -186,14 +186,20 @@ func (s *source) doubt() {
 	}
 }
 
-// invalid returns what is wrong with a certificate of the provider at this time, as a clause after its name, or "".
+// invalid returns a clause on a certificate of the provider, nil for none, that is not valid at this time, or "".
 func (s *source) invalid(c *tls.Certificate) string {
-	why := certfiles.Invalid(c)
-	if why == "" || s.of.Provider == nil || s.of.Provider.PluginName != certfiles.PluginName {
-		return why
+	if c == nil {
+		return ""
 	}
-	files, _ := certfiles.Parse(s.of.Provider.Config)
-	return why + " (replace certificate_file " + files.Certificate + ")"
+	why := certfiles.Invalid(c)
+	if why != "" && s.of.Provider.PluginName == certfiles.PluginName {
+		files, _ := certfiles.Parse(s.of.Provider.Config)
+		why += " (replace certificate_file " + files.Certificate + ")"
+	}
+	if why != "" {
+		why = ", which " + why
+	}
+	return why
 }
 
 var errTooLate = fmt.Errorf("it did not answer within %v", materialTimeout)
