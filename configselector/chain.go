@@ -23,7 +23,7 @@ type chains struct {
 	built map[builtOf]interceptor
 }
 
-// builtOf is what an interceptor is built of: an entry, and the key of an override, nil without one.
+// builtOf is what an interceptor is built of: an entry of the Listener, and an override, nil without one.
 type builtOf struct {
 	entry    int
 	override any
@@ -40,7 +40,7 @@ func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain
 	chain := new(filterchain.Chain)
 	for i, entry := range c.listener.Filters {
 		if in := c.instances[entry.Name]; in != nil {
-			one := c.interceptor(i, levels)
+			one := c.interceptor(i, in, levels)
 			chain.Err = cmp.Or(chain.Err, one.err)
 			chain.Add(in, one.impl)
 		}
@@ -48,48 +48,32 @@ func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain
 	return chain
 }
 
-// disabled is the key of entries that are disabled.
-type disabled struct{}
-
-func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interceptor {
-	key, override := c.override(i, levels)
-	of := builtOf{i, key}
-	if one, ok := c.built[of]; ok {
-		return one
-	}
-	var one interceptor
-	if _, out := key.(disabled); !out {
-		entry := &c.listener.Filters[i]
-		one.impl, one.err = c.instances[entry.Name].ClientInterceptor(entry.Config, override)
-		if one.err != nil {
-			one.err = status.Errorf(codes.Unavailable, "xds: HTTP filter %s cannot be configured: %s",
-				bounds.Quote(entry.Name), bounds.Text(one.err.Error(), bounds.ErrorText))
-		}
-	}
-	c.built[of] = one
-	return one
-}
-
-// override returns the override of entry i at the most specific level that has one. An
+// interceptor returns that of entry i under the override at the most specific level that has one. An
 // override for another type of filter is skipped. The first one of each type is logged.
-func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
+func (c *chains) interceptor(i int, in *filterchain.Instance, levels []xdsresource.FilterOverrides) interceptor {
 	entry := &c.listener.Filters[i]
-	level, o, other := xdsresource.OverrideOf(entry, levels)
-	if in := c.instances[entry.Name]; other != nil {
+	level, override, other := xdsresource.OverrideOf(entry, levels)
+	if other != nil {
 		if _, warned := in.Warned.LoadOrStore(filterchain.TypeOf(other), true); !warned {
 			logger.Warningf("%s: a route overrides HTTP filter %q with a configuration of the filter for %s; it is ignored, as the filter of that name is for %s",
 				c.ch.Target(), in.Name, filterchain.TypeOf(other), in.Type)
 		}
 	}
-	switch {
-	case o.Disabled, level < 0 && entry.Disabled:
-		return disabled{}, nil
-	case o.Config == nil:
-		return nil, nil
-	case reflect.ValueOf(o.Config).Comparable():
-		return o.Config, o.Config
-	default:
-		// It cannot be compared with others, so it shares no interceptor.
-		return new(byte), o.Config
+	if override.Disabled || level < 0 && entry.Disabled {
+		return interceptor{}
 	}
+	of := builtOf{i, override.Config}
+	if !reflect.ValueOf(override.Config).Comparable() {
+		of.override = new(byte) // It cannot be compared with others, so it shares no interceptor.
+	}
+	one, ok := c.built[of]
+	if !ok {
+		one.impl, one.err = in.ClientInterceptor(entry.Config, override.Config)
+		if one.err != nil {
+			one.err = status.Errorf(codes.Unavailable, "xds: HTTP filter %s cannot be configured: %s",
+				bounds.Quote(entry.Name), bounds.Text(one.err.Error(), bounds.ErrorText))
+		}
+		c.built[of] = one
+	}
+	return one
 }
