@@ -41,11 +41,8 @@ func (p *replay) recordRetries() {
 		return
 	}
 	c, hedges := p.request.call, p.hedges
+	recorder, target := c.routes.Channel.Metrics, c.routes.Channel.Target()
 	c.app.Counted.Resent(sent, hedges)
-	recorder := c.routes.Channel.Metrics
-	if recorder == nil {
-		return
-	}
 	// As in the other metrics of RPCs, only methods of generated code are named (gRFC A66).
 	method := "other"
 	for _, o := range c.rpc.Options {
@@ -57,8 +54,8 @@ func (p *replay) recordRetries() {
 	if hedges {
 		count = hedgesMetric
 	}
-	count.Record(recorder, float64(sent), method, c.routes.Channel.Target())
+	count.Record(recorder, float64(sent), method, target)
 	if !hedges || p.retry.waited > 0 {
-		retryDelayMetric.Record(recorder, p.retry.waited.Seconds(), method, c.routes.Channel.Target())
+		retryDelayMetric.Record(recorder, p.retry.waited.Seconds(), method, target)
 	}
 }
