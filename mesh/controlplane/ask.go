@@ -27,6 +27,8 @@ type ask struct {
 	refused           *refusal
 	// choice is the entry for the subscriptions to a name, nil if there is none; or if a source answers them.
 	choice *entry
+	// lists has what a wildcard covers.
+	lists *lists
 	// subs are the subscriptions.
 	subs numbers
 	// payer is the peer of one of the subscriptions.
@@ -65,25 +67,29 @@ func (a *ask) follow(s *slot, changes []variantChange) {
 	}
 }
 
-// join adds sub to the ask for a name, and returns the ask.
-func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *ask {
-	a := t.ask(key, askKey)
-	if a == nil {
-		if sub.addressing == byNames && !l.isDenied() { // clients that send locators share a denial
-			l.constraints = sub.implicit
-		}
-		a = &ask{
-			table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: l.which(),
-			constraints: l.constraints.Merge(sub.implicit), sent: l.constraints, refused: l.refused,
-		}
-		if t.source == nil || l.refused != nil {
-			a.choose(t.slots[key])
-		}
-		t.addAsk(a)
+// newAsk adds an ask for a name, as sub is to join it.
+func (t *table) newAsk(sub *subscription, key nameKey, askKey string, l locator) *ask {
+	if sub.addressing == byNames && !l.isDenied() { // clients that send locators share a denial
+		l.constraints = sub.implicit
 	}
+	a := &ask{
+		table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: l.which(),
+		constraints: l.constraints.Merge(sub.implicit), sent: l.constraints, refused: l.refused,
+	}
+	if t.source == nil || l.refused != nil {
+		a.choose(t.slots[key])
+	}
+	if key == wildcardKey {
+		a.lists = new(lists)
+	}
+	t.addAsk(a)
+	return a
+}
+
+// join adds a subscription.
+func (a *ask) join(sub *subscription) {
 	a.addSub(sub)
 	a.demanded(sub)
-	return a
 }
 
 // leave undoes join.

@@ -69,7 +69,7 @@ func BenchmarkStore_UpdateOneOf10000(b *testing.B) {
 		for ; b.Loop(); n++ {
 			change(n + 1<<20)
 			for _, p := range clients {
-				if err := p.push(count); err != nil {
+				if err := push(p.stream, p, count); err != nil {
 					b.Fatal(err)
 				}
 			}

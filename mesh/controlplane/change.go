@@ -9,8 +9,8 @@ import (
 type subscriptionChange struct {
 	// added are new topics, with the client's locators.
 	added map[topic]locator
-	// repeated are topics that a delta client subscribes to again.
-	repeated []topic
+	// repeated are what a delta client subscribes to again.
+	repeated []*ask
 	// removed are what the topics that were subscribed have joined.
 	removed  []*ask
 	interest interest
@@ -74,9 +74,9 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 		}
 	}
 	for tp := range inTurns(turn, maps.Keys(asked)) {
-		if sub.named(tp) {
+		if a := sub.askOf(tp); a != nil {
 			delete(asked, tp)
-			change.repeated = append(change.repeated, tp)
+			change.repeated = append(change.repeated, a)
 		}
 	}
 	turn.unlock()

@@ -17,12 +17,12 @@ func newCheckEncoder() *explore.Encoder {
 		},
 		Skipped: skippedFields(
 			"Time", "origin", "lastOverview", "NACK", "pace", "streamUsage", "peerUsage", "replies",
-			"Mutex", "RWMutex", "listings", "Timer", "nonces.prefix",
+			"Mutex", "RWMutex", "lists", "Timer", "nonces.prefix",
 			"stream.opts", "stream.ctx", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "stream.retention.timer",
 			"subscription.namesVersion", "subscription.inOrder", "subscription.byName", "subscription.listed",
 			"retention.timer", "retention.bytes", "retained.due",
 			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "items.changed",
-			"Store.updating", "Store.ambiguous", "Store.pace", "table.listings", "shrinkingMap.most", "sourceOf.notify", "Demand.Node",
+			"Store.updating", "Store.ambiguous", "Store.pace", "ask.lists", "shrinkingMap.most", "sourceOf.notify", "Demand.Node",
 		),
 		Texts: map[reflect.Type]func(*explore.Encoder, reflect.Value){
 			reflect.TypeFor[dynparam.Constraints](): keyOfDynamic,

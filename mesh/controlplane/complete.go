@@ -47,7 +47,7 @@ func (sub *subscription) subscribed() []*Resource {
 		if a.refused != nil || sub.isClosed(a) {
 			continue
 		}
-		all := sub.table.listing(sub.addressing, a.constraints)
+		all := a.list(sub.addressing)
 		if covered && len(found) == 0 {
 			return all // which is shared
 		}

@@ -41,34 +41,16 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	})
 }
 
-// push sends everything that is due, from one state of the store.
-func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
-	var all []batch
-	var version string
-	p.withStore(func() { all, version = p.collect(), formatVersion(p.store.version) })
-	for i := range all {
-		for n := &all[i]; !n.empty(); {
-			p.usage.peer.enter()
-			resp := p.response(n, version)
-			p.usage.peer.leave()
-			if n.empty() {
-				*n = batch{} // the client may not read for long
-			}
-			if err := send(resp); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+// number implements protocolHandler.
+func (p *delta) number(n *batch) { n.version = formatVersion(p.store.version) }
 
-// response returns the next message of n, with a new nonce, and records it as sent.
-func (p *delta) response(n *batch, version string) *discoverypb.DeltaDiscoveryResponse {
+// response implements protocolHandler: it moves a part of n, with a new nonce, and records it as sent.
+func (p *delta) response(n *batch) *discoverypb.DeltaDiscoveryResponse {
 	resp := n.nextResponse()
-	resp.SystemVersionInfo = version
+	resp.SystemVersionInfo = n.version
 	resp.Nonce = p.nonces.next()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n.sub.delivery.sent(version, resp.Nonce, false)
+	n.sub.delivery.sent(n.version, resp.Nonce, false)
 	return resp
 }

@@ -38,7 +38,7 @@ func update(t testing.TB, store *Store, change func(*Tx)) {
 func pushed(t testing.TB, p *delta) []*discoverypb.DeltaDiscoveryResponse {
 	t.Helper()
 	var responses []*discoverypb.DeltaDiscoveryResponse
-	if err := p.push(func(resp *discoverypb.DeltaDiscoveryResponse) error {
+	if err := push(p.stream, p, func(resp *discoverypb.DeltaDiscoveryResponse) error {
 		responses = append(responses, resp)
 		return nil
 	}); err != nil {

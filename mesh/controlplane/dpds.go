@@ -52,7 +52,7 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	for err == nil && resp == nil {
 		select {
 		case <-st.wake:
-			err = p.push(func(r *discoverypb.DiscoveryResponse) error {
+			err = push(st, p, func(r *discoverypb.DiscoveryResponse) error {
 				resp = r
 				return st.failed()
 			})

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// makeDue records what the change makes due.
-func (r *resubscription) makeDue(before interest) error {
+// compare makes due what the change of the selection means for what the client knows, or claims to have.
+func (r *resubscription) compare() error {
 	r.turns = r.sub.stream.store.recording(r.sub.stream, r.sub.stream.yielding())
 	r.lock()
 	defer r.unlock()
@@ -22,9 +22,21 @@ func (r *resubscription) makeDue(before interest) error {
 	if err := r.compareRemoved(); err != nil {
 		return err
 	}
-	r.dueAgain(before)
 	if r.ended {
 		return errClosed
+	}
+	switch sub.mode {
+	case pushAll:
+		differs := len(r.change.added) > 0
+		for _, a := range r.change.removed {
+			// The client could take what it unsubscribed from for a resource that its wildcard covers.
+			differs = differs || sub.wildcard() && a.name.collection != ""
+		}
+		if differs {
+			sub.items.add(wholeList, false)
+		}
+	case pushDifference:
+		sub.compareClaims()
 	}
 	return nil
 }
@@ -62,37 +74,9 @@ func (r *resubscription) compareRemoved() error {
 	return nil
 }
 
-// dueAgain makes due what the client has subscribed to. It may know it from before; over delta, only the first request lists what
-// it has. The caller holds stream.mu.
-func (r *resubscription) dueAgain(before interest) {
-	sub, change := r.sub, r.change
-	again := sub.mode != pushDifference || before != interestUnknown
-	for tp := range inTurns(&r.turns, maps.Keys(change.added)) {
-		sub.dueNamed(tp, again)
-	}
-	for tp := range inTurns(&r.turns, slices.Values(change.repeated)) {
-		sub.dueNamed(tp, true)
-	}
-	switch sub.mode {
-	case pushAll:
-		differs := len(change.added) > 0
-		for _, a := range change.removed {
-			// The client could take what it unsubscribed from for a resource that its wildcard covers.
-			differs = differs || sub.wildcard() && a.name.collection != ""
-		}
-		if differs {
-			sub.items.add(wholeList, false)
-		}
-	case pushDifference:
-		sub.compareClaims()
-	}
-}
-
-// dueNamed makes a topic that is subscribed by name due. The item has the name of the ask: many streams may subscribe to one long name.
-func (sub *subscription) dueNamed(tp topic, again bool) {
-	if a := sub.askOf(tp); a != nil {
-		tp = sub.topicOf(a)
-	}
+// dueNamed makes due what is subscribed by name.
+func (sub *subscription) dueNamed(a *ask, again bool) {
+	tp := sub.topicOf(a)
 	if again {
 		sub.requestedAgain(tp)
 	}

@@ -52,7 +52,7 @@ func mustHandle(t testing.TB, p *sotw, req *discoverypb.DiscoveryRequest) {
 // discard pushes what is due, and returns the number of resources sent.
 func discard(t testing.TB, p *sotw) (resources int) {
 	t.Helper()
-	if err := p.push(func(resp *discoverypb.DiscoveryResponse) error {
+	if err := push(p.stream, p, func(resp *discoverypb.DiscoveryResponse) error {
 		resources += len(resp.GetResources())
 		return nil
 	}); err != nil {
@@ -118,7 +118,8 @@ func FuzzSotW_Requests(f *testing.F) {
 				return
 			}
 			setAny(t, store, req, fmt.Sprint(i))
-			for _, b := range p.number() {
+			for _, b := range p.collect() {
+				p.number(&b)
 				if resp := p.response(&b); resp.GetNonce() == "" || resp.GetVersionInfo() == "" {
 					t.Fatalf("response without nonce or version: %v", resp)
 				}

@@ -267,7 +267,7 @@ func TestOthersHaveTurns(t *testing.T) {
 		}},
 		{"is shown", func() error {
 			for p.stream.subs[typeurl.Endpoints].queued {
-				_ = p.push(func(*discoverypb.DeltaDiscoveryResponse) error { return nil })
+				_ = push(p.stream, p, func(*discoverypb.DeltaDiscoveryResponse) error { return nil })
 			}
 			between := turns
 			if errs := st.status(overviewed).Types[0].ErrorCount; errs != 0 {
@@ -539,7 +539,7 @@ func TestManyClaimsAreComparedInPieces(t *testing.T) {
 		}
 		var removed, resources int
 		for p.subs[typeurl.Cluster].queued {
-			if err := p.push(func(resp *discoverypb.DeltaDiscoveryResponse) error {
+			if err := push(p.stream, p, func(resp *discoverypb.DeltaDiscoveryResponse) error {
 				if n := len(resp.GetRemovedResources()) + len(resp.GetRemovedResourceNames()); n > 110 {
 					t.Errorf("%s: a response has %d removals", test.name, n)
 				}

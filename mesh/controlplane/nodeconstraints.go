@@ -128,13 +128,18 @@ func (r *resubscription) moveAsk(old *ask) {
 	was := old.entryOf(sub)
 	had := cmp.Or(sub.lastSentOf(tp, old), nothing)
 	l := locator{name: old.spelling}
-	a := t.join(sub, old.name, sub.keyFor(tp, &l), l)
+	key := sub.keyFor(tp, &l)
+	a := t.ask(old.name, key)
+	if a == nil {
+		a = t.newAsk(sub, old.name, key, l)
+	}
+	a.join(sub)
 	r.removed, r.added = append(r.removed, old.number), append(r.added, a.number)
 	old.leave(sub)
 	sub.refuseWildcard(a)
 	sub.setSentOf(tp, a, had)
 	switch now := a.entryOf(sub); {
-	case sub.isWildcard(tp) && t.source == nil && slices.Equal(t.listing(byNames, old.constraints), t.listing(byNames, a.constraints)):
+	case sub.isWildcard(tp) && t.source == nil && slices.Equal(old.list(byNames), a.list(byNames)):
 	case sub.isCollection(tp):
 		if had == absence {
 			sub.items.setHas(tp, nothing) // so that the members are compared

@@ -28,9 +28,9 @@ func openTestStream(ctx context.Context, id uint64, protocol Protocol, store *St
 // push sends what is due: over SotW, too, as responses of delta with the same content.
 func (s *testStream) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
 	if s.delta != nil {
-		return s.delta.push(send)
+		return push(s.delta.stream, s.delta, send)
 	}
-	return s.sotw.push(func(all *discoverypb.DiscoveryResponse) error {
+	return push(s.sotw.stream, s.sotw, func(all *discoverypb.DiscoveryResponse) error {
 		resp := &discoverypb.DeltaDiscoveryResponse{
 			TypeUrl: all.TypeUrl, Nonce: all.Nonce, SystemVersionInfo: all.VersionInfo, ResourceErrors: all.ResourceErrors,
 		}

@@ -32,11 +32,10 @@ func (s *Store) resubscription(sub *subscription) *resubscription {
 func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error {
 	r := s.resubscription(sub)
 	r.change = &change
-	before := sub.interest
 	if err := r.choose(); err != nil {
 		return err
 	}
-	if err := r.makeDue(before); err != nil {
+	if err := r.compare(); err != nil {
 		return err
 	}
 	r.sortNames()
@@ -44,29 +43,36 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 	return nil
 }
 
-// choose changes what the client has selected.
+// choose changes what the client has selected, and makes due what it has subscribed to. It may know that from before; over delta, only the
+// first request lists what it has.
 func (r *resubscription) choose() error {
 	r.lock()
 	defer r.unlock()
+	defer r.note()
 	if !r.goesOn() {
 		return errClosed
 	}
-	r.sub.settling.Add(1)
+	sub := r.sub
+	again := sub.mode != pushDifference || sub.interest != interestUnknown
+	sub.settling.Add(1)
 	for a := range inTurns(&r.turns, slices.Values(r.change.removed)) {
 		r.leave(a)
 	}
 	r.note()
 	for tp := range inTurns(&r.turns, maps.Keys(r.change.added)) {
-		if err := r.join(tp, r.change.added[tp]); err != nil {
-			r.note()
+		a, err := r.join(tp, r.change.added[tp])
+		if err != nil {
 			return err
 		}
+		sub.dueNamed(a, again)
+	}
+	for a := range inTurns(&r.turns, slices.Values(r.change.repeated)) {
+		sub.dueNamed(a, true)
 	}
 	if r.ended {
 		return errClosed
 	}
-	r.note()
-	r.sub.interest = r.change.interest
+	sub.interest = r.change.interest
 	return nil
 }
 
@@ -90,22 +96,26 @@ func (r *resubscription) leave(a *ask) {
 	a.leave(sub)
 }
 
-func (r *resubscription) join(tp topic, l locator) error {
+func (r *resubscription) join(tp topic, l locator) (*ask, error) {
 	sub := r.sub
 	key := sub.keyFor(tp, &l)
-	if a := sub.table.ask(tp.name, key); a == nil || len(a.own) > 0 {
+	a := sub.table.ask(tp.name, key)
+	if a == nil || len(a.own) > 0 {
 		if err := sub.stream.usage.mayName(nameWeight(l.name, key)); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	a := sub.table.join(sub, tp.name, key, l)
+	if a == nil {
+		a = sub.table.newAsk(sub, tp.name, key, l)
+	}
+	a.join(sub)
 	r.added = append(r.added, a.number)
 	tp = sub.topicOf(a)
 	if sub.items.get(tp).has == nil {
 		sub.items.setHas(tp, nothing)
 	}
 	sub.refuseWildcard(a)
-	return nil
+	return a, nil
 }
 
 // settle notes that a change of a subscription has ended.

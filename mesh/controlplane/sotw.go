@@ -75,39 +75,19 @@ func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again 
 	return !stale
 }
 
-// push sends everything that is due, from one state of the store.
-func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
-	var batches []batch
-	p.withStore(func() { batches = p.number() })
-	for i := range batches {
-		p.usage.peer.enter()
-		resp := p.response(&batches[i])
-		p.usage.peer.leave()
-		if err := send(resp); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// number returns what is due, with nonces, and records it as sent. The caller holds Store.mu for reading, and mu: responses are made and
+// number implements protocolHandler. It records the response as sent: responses are made and
 // get their nonces, and a request is compared with the last nonce, without the other in between. So no response is sent between a request
 // that answers the last one and what it changes:
 //
 //	client answers response 1, with b in place of a   server finds that it answers the last response
 //	                                                  sends response 2, with a, for a change of the store
 //	client takes the request for ignored              subscribes the client to b, and sends response 3, without a
-func (p *sotw) number() []batch {
-	batches := p.collect()
-	for i := range batches {
-		b := &batches[i]
-		b.version, b.nonce = formatVersion(b.sub.table.version), p.nonces.next()
-		b.sub.delivery.sent(b.version, b.nonce, true)
-	}
-	return batches
+func (p *sotw) number(b *batch) {
+	b.version, b.nonce = formatVersion(b.sub.table.version), p.nonces.next()
+	b.sub.delivery.sent(b.version, b.nonce, true)
 }
 
-// response returns the message.
+// response implements protocolHandler: it moves all of b.
 func (p *sotw) response(b *batch) *discoverypb.DiscoveryResponse {
 	wrap := p.wraps(b.sub)
 	resources := make([]*anypb.Any, 0, len(b.complete)+len(b.resources))
@@ -124,13 +104,15 @@ func (p *sotw) response(b *batch) *discoverypb.DiscoveryResponse {
 	for _, n := range b.resources {
 		add(n.resource)
 	}
-	return &discoverypb.DiscoveryResponse{
+	resp := &discoverypb.DiscoveryResponse{
 		VersionInfo:    b.version,
 		Resources:      resources,
 		TypeUrl:        b.sub.typeURL,
 		Nonce:          b.nonce,
 		ResourceErrors: p.errorMessages(b),
 	}
+	*b = batch{}
+	return resp
 }
 
 func (p *sotw) errorMessages(b *batch) []*discoverypb.ResourceError {

@@ -271,9 +271,37 @@ type protocolHandler[Req, Resp any] interface {
 	receive(grpc.ServerStream) (*Req, error)
 	// handleRequest processes one request. Calls are sequential.
 	handleRequest(*Req) error
-	// push sends what is due. Calls are sequential, but concurrent with handleRequest. send
-	// blocks while the client does not read.
-	push(send func(*Resp) error) error
+	// number gives a batch its version, and what else its responses have from one state of the store. The caller holds Store.mu for
+	// reading, and stream.mu.
+	number(*batch)
+	// response moves something from a batch that is not empty into the next response.
+	response(*batch) *Resp
+}
+
+// push sends everything that is due, from one state of the store. Calls are sequential, but concurrent with handleRequest. send
+// blocks while the client does not read.
+func push[Req, Resp any](s *stream, v protocolHandler[Req, Resp], send func(*Resp) error) error {
+	var all []batch
+	s.withStore(func() {
+		all = s.collect()
+		for i := range all {
+			v.number(&all[i])
+		}
+	})
+	for i := range all {
+		for n := &all[i]; !n.empty(); {
+			s.usage.peer.enter()
+			resp := v.response(n)
+			s.usage.peer.leave()
+			if n.empty() {
+				*n = batch{} // the client may not read for long
+			}
+			if err := send(resp); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // exchange runs one stream until the client ends it, v or the stream fails, or stop is closed.
@@ -307,7 +335,7 @@ func exchange[Req, Resp any](
 					pushed <- err
 					return
 				}
-				err := v.push(func(r *Resp) error {
+				err := push(s, v, func(r *Resp) error {
 					if err := s.failed(); err != nil {
 						return err // the rest was composed before
 					}

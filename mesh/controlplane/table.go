@@ -17,8 +17,6 @@ type table struct {
 	slots map[nameKey]*slot
 	// members has the names in each glob collection, and under "" the old-style names, which a wildcard covers.
 	members map[string]map[nameKey]struct{}
-	// listings computes what a wildcard gets, once per change and constraints.
-	listings *listings
 	// asks has the subscriptions to each name (of a resource, existing or not, or of a glob
 	// collection) and to the wildcard, one for each constraints, in no order. crowds has the same by the keys
 	// of the constraints, for names with many.
@@ -32,13 +30,12 @@ type table struct {
 
 func newTable(s *Store, typeURL string) *table {
 	return &table{
-		typeURL:  typeURL,
-		store:    s,
-		source:   s.demands.sourceOf(typeURL),
-		slots:    map[nameKey]*slot{},
-		members:  map[string]map[nameKey]struct{}{},
-		listings: new(listings),
-		crowds:   map[nameKey]map[string]*ask{},
+		typeURL: typeURL,
+		store:   s,
+		source:  s.demands.sourceOf(typeURL),
+		slots:   map[nameKey]*slot{},
+		members: map[string]map[nameKey]struct{}{},
+		crowds:  map[nameKey]map[string]*ask{},
 	}
 }
 
@@ -66,11 +63,11 @@ func (t *table) put(key nameKey, s *slot, version uint64) bool {
 	}
 	t.indexMember(key, len(s.entries) > 0)
 	t.version = version
-	t.listings = new(listings)
 	for _, a := range t.asks.m[key] {
 		a.notify(s, changes)
 	}
 	for _, a := range t.collectionAsks(key) {
+		a.lists = new(lists)
 		a.notifyOf(key, before, s, changes)
 	}
 	return true
@@ -194,38 +191,22 @@ func byName(a, b *Resource) int {
 	return cmp.Compare(a.parameters.Key(), b.parameters.Key())
 }
 
-// listings caches the resources of wildcard subscriptions by constraints, in shared slices, for one
-// state of the table. It is read with Store.mu held.
-type listings struct {
-	mu    sync.Mutex
-	lists map[listingKey]func() []*Resource
+// lists are the resources that a wildcard covers, ordered by name, in slices that its subscriptions share: for each addressing those of one
+// state of the table, once they were needed.
+type lists struct {
+	mu sync.Mutex
+	of [2][]*Resource
 }
 
-type listingKey struct {
-	addressing  addressing
-	constraints string
-}
-
-// maxListings bounds the cache: clients choose the constraints.
-const maxListings = 64
-
-// listing returns the resources of a wildcard subscription, ordered by name. The caller holds
-// Store.mu.
-func (t *table) listing(d addressing, c dynparam.Constraints) []*Resource {
-	l, key := t.listings, listingKey{d, c.Key()}
+// list returns the resources of a wildcard's subscriptions. The caller holds Store.mu.
+func (a *ask) list(d addressing) []*Resource {
+	l := a.lists
 	l.mu.Lock()
-	list, ok := l.lists[key]
-	if !ok {
-		list = sync.OnceValue(func() []*Resource { return t.list(d, c) })
-		if l.lists == nil {
-			l.lists = map[listingKey]func() []*Resource{}
-		}
-		if len(l.lists) < maxListings {
-			l.lists[key] = list
-		}
+	defer l.mu.Unlock()
+	if l.of[d] == nil {
+		l.of[d] = a.table.list(d, a.constraints)
 	}
-	l.mu.Unlock()
-	return list()
+	return l.of[d]
 }
 
 func (t *table) list(d addressing, c dynparam.Constraints) []*Resource {
