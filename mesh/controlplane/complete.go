@@ -11,9 +11,9 @@ import (
 // The complete responses of SotW: what a client is subscribed to of a type with a wildcard.
 
 // list lists what is subscribed, if that is due, or there are errors.
-func (w *composer) list(all, renewed bool) {
+func (w *composer) list(all bool) {
 	sub := w.sub
-	if sub.mode != pushAll || !all && !(renewed && sub.stream.wraps(sub)) && len(w.batch.errors) == 0 {
+	if sub.mode != pushAll || !all && len(w.batch.errors) == 0 {
 		return // the rest of many names, which the last response had
 	}
 	w.batch.answer = true

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -14,6 +13,8 @@ type composer struct {
 	batch batch
 	// sent are the resources in batch, for byLocators, where topics may share a resource.
 	sent map[resourceID]bool
+	// heartbeats are to be sent, but for those of resources that are sent.
+	heartbeats []namedResource
 	// failed are the topics whose errors are in batch.
 	failed topics
 }
@@ -52,23 +53,24 @@ func (sub *subscription) compose() batch {
 		w.open(tp, d.get(tp).again, opened)
 	}
 	w.addAllKnown(opened)
-	due, renewed := d.now, d.renewed
-	d.now, d.renewed = topics{}, topics{}
+	due := d.now
+	d.now = topics{}
 	for tp := range due.m {
-		again := d.get(tp).again
-		d.setAgain(tp, false)
+		it := d.take(tp)
 		switch {
 		case tp == wholeList:
 		case !sub.isCollection(tp):
-			w.compose(tp, again)
+			w.compose(tp, it)
 		case sub.current(tp) == awaited:
 			d.waiting.add(tp)
-			d.setAgain(tp, again)
+			d.setAgain(tp, it.again)
 		}
 	}
-	w.list(due.has(wholeList), len(renewed.m) > 0)
+	w.list(due.has(wholeList))
 	w.addRivals()
-	w.addHeartbeats(renewed)
+	for _, h := range w.heartbeats {
+		w.send(h)
+	}
 	for _, lost := range w.batch.lost {
 		if !lost.whole() {
 			w.repair(lost.topic, lost.old)
@@ -212,14 +214,6 @@ func (w *composer) removeReplaced(tp topic, old, now *entry) {
 	if w.sub.mode != pushDifference || w.sub.addressing != byLocators || old == nil || !w.sub.besideWildcard(tp, old) {
 		return
 	}
-	if old.claimed() {
-		entries := w.sub.table.entries(tp.name)
-		at := slices.IndexFunc(entries, func(e *entry) bool { return e.asResource() != nil && e.resource.version == old.resource.version })
-		if at < 0 {
-			return
-		}
-		old = entries[at]
-	}
 	lost := variantTopic(tp.name, old.parameters())
 	has := func(e *entry) bool { return e.asResource() != nil && variantTopic(tp.name, e.parameters()) == lost }
 	for a := range w.sub.asksFor(tp.name) {
@@ -234,8 +228,8 @@ func (w *composer) removeReplaced(tp topic, old, now *entry) {
 }
 
 // compose compares what is under a topic with what the client knows.
-func (w *composer) compose(tp topic, again bool) {
-	sub := w.sub
+func (w *composer) compose(tp topic, due item) {
+	sub, again := w.sub, due.again
 	a := sub.askOf(tp)
 	if sub.mode != pushDifference && (a == nil || sub.isWildcard(tp) && a.refused == nil) {
 		return // SotW responses say nothing about single members of a wildcard
@@ -282,11 +276,14 @@ func (w *composer) compose(tp topic, again bool) {
 		if again || named && old != absence || !named && known {
 			w.composeRemoval(tp, old, named)
 		}
-	case known && !again && old.sameVersion(now) && old.beside.same(now.beside):
+	case known && !again && old.sameVersion(now) && (old.beside.same(now.beside) || now.beside != nil && sub.mode != pushAll):
 		sub.setSentOf(tp, a, now)
-	case known && !again && old.sameVersion(now) && now.beside != nil && sub.mode != pushAll:
-		sub.setSentOf(tp, a, now)
-		w.batch.errors = append(w.batch.errors, namedError{tp, sub.resourceName(tp, now), now.beside})
+		if !old.beside.same(now.beside) {
+			w.batch.errors = append(w.batch.errors, namedError{tp, sub.resourceName(tp, now), now.beside})
+		}
+		if r := now.resource; due.renewed && r != nil && r.ttl > 0 {
+			w.heartbeats = append(w.heartbeats, namedResource{sub.spelling(tp, now), r.heartbeat()})
+		}
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
@@ -355,8 +352,13 @@ func (w *composer) addResource(tp topic, a *ask, e *entry) {
 	if a != nil {
 		next.name = w.sub.locator(a).name
 	}
+	w.send(next)
+}
+
+// send adds a resource, once.
+func (w *composer) send(next namedResource) {
 	if w.sub.addressing == byLocators {
-		id := e.resource.id()
+		id := next.resource.id()
 		if id.name = next.name; w.sent[id] {
 			return
 		}

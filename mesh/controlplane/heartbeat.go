@@ -56,31 +56,19 @@ func (t *table) renew(key nameKey, parameters string) {
 	}
 }
 
-// renew makes a heartbeat due.
+// renew makes a heartbeat due: over SotW with all others.
 func (sub *subscription) renew(tp topic) {
-	sub.items.renewed.add(tp)
-	sub.stream.markDue(sub)
-}
-
-// addHeartbeats adds those that are due of resources that the client has and that are not sent
-// otherwise.
-func (w *composer) addHeartbeats(renewed topics) {
-	if len(renewed.m) == 0 || w.sub.mode == pushAll || !w.sub.stream.wraps(w.sub) {
+	if !sub.stream.wraps(sub) {
 		return
 	}
-	sent := make(map[resourceID]bool, len(w.batch.resources))
-	for _, whole := range w.batch.resources {
-		sent[whole.resource.id()] = true
+	if sub.mode == pushAll {
+		tp = wholeList
 	}
-	for tp := range renewed.m {
-		old := w.sub.lastSent(tp)
-		now := w.sub.current(tp)
-		if now == nil || old == nil || !old.sameVersion(now) || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {
-			continue
-		}
-		sent[now.resource.id()] = true
-		w.batch.resources = append(w.batch.resources, namedResource{w.sub.spelling(tp, now), now.resource.heartbeat()})
-	}
+	it := sub.items.get(tp)
+	it.renewed = true
+	sub.items.put(tp, it)
+	sub.items.add(tp, false)
+	sub.stream.markDue(sub)
 }
 
 // heartbeat is the resource without its bytes.

@@ -11,8 +11,9 @@ type item struct {
 	has *entry
 	// kept is the deleted resource that the client keeps; see Options.RemovalDelay.
 	kept *entry
-	// again says that the topic, once it is due, is sent even if the client has it, as it subscribed again.
-	again bool
+	// again says that the topic, once it is due, is sent even if the client has it, as it subscribed again; and renewed that a heartbeat is
+	// sent if the client has it.
+	again, renewed bool
 }
 
 // topics is a set of topics.
@@ -33,8 +34,6 @@ type items struct {
 	// has just subscribed, of which a part becomes due now at a time; and waiting the collections that are due when their source answers. No
 	// topic is in two of these.
 	now, later, waiting topics
-	// renewed are the topics whose heartbeat is due.
-	renewed topics
 	// changed is the time of the first update that made something due, zero if none did.
 	changed time.Time
 }
@@ -71,7 +70,7 @@ func (s *items) setAgain(tp topic, again bool) {
 }
 
 // noneDue reports whether nothing is due yet.
-func (s *items) noneDue() bool { return len(s.now.m)+len(s.later.m)+len(s.renewed.m) == 0 }
+func (s *items) noneDue() bool { return len(s.now.m)+len(s.later.m) == 0 }
 
 // add makes a topic due now.
 func (s *items) add(tp topic, again bool) {
@@ -96,10 +95,17 @@ func (s *items) addLater(tp topic, again bool) {
 
 // drop makes a topic not due.
 func (s *items) drop(tp topic) {
-	for _, due := range []*topics{&s.now, &s.later, &s.waiting, &s.renewed} {
+	for _, due := range []*topics{&s.now, &s.later, &s.waiting} {
 		due.delete(tp)
 	}
-	s.setAgain(tp, false)
+	s.take(tp)
+}
+
+// take returns the item of a topic that is no longer due.
+func (s *items) take(tp topic) item {
+	it := s.get(tp)
+	s.put(tp, item{has: it.has, kept: it.kept})
+	return it
 }
 
 // promote makes some of what is due later due now, so that some are, if there are as many.
