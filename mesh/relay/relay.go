@@ -198,7 +198,6 @@ func (r *Relay) Overview() []controlplane.ClientStatus { return r.server.Overvie
 func (r *Relay) Close() {
 	r.server.Close()
 	r.loads.reports.Close()
-	r.stop()
 	r.mu.Lock()
 	r.closed = true
 	groups := slices.Collect(maps.Values(r.groups))
@@ -207,6 +206,7 @@ func (r *Relay) Close() {
 	for _, g := range groups {
 		g.close()
 	}
+	r.stop() // not before, so that running is never 0 while a group may begin a goroutine
 	r.running.Wait()
 }
 
