@@ -112,25 +112,23 @@ func (s *subscription) disband() {
 }
 
 // change implements answer.
-func (m *member) change() func(*controlplane.Tx) {
-	typeURL, name, parameters, denial, renewed := m.key.typeURL, m.Name, m.Parameters.Map(), m.denial, m.renewed
+func (m *member) change(tx *controlplane.Tx) {
+	parameters, renewed := m.Parameters.Map(), m.renewed
 	m.renewed = false
-	if m.users == 0 {
+	if m.users == 0 && m.group.members[m.key] == m {
 		delete(m.group.members, m.key)
 	}
 	switch {
 	case m.users == 0, m.expired:
-		return func(tx *controlplane.Tx) { tx.DeleteVariant(typeURL, name, parameters) }
-	case denial != nil:
-		return func(tx *controlplane.Tx) { tx.SetVariantError(typeURL, name, parameters, denial) }
-	}
-	raw := m.raw.as(name)
-	return func(tx *controlplane.Tx) {
-		if r, err := controlplane.NewResource(raw); err == nil {
+		tx.DeleteVariant(m.key.typeURL, m.Name, parameters)
+	case m.denial != nil:
+		tx.SetVariantError(m.key.typeURL, m.Name, parameters, m.denial)
+	default:
+		if r, err := controlplane.NewResource(m.raw.as(m.Name)); err == nil {
 			tx.SetResource(r)
 		}
 		if renewed {
-			tx.Renew(typeURL, name, parameters)
+			tx.Renew(m.key.typeURL, m.Name, parameters)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -59,9 +58,8 @@ type group struct {
 
 // answer is what upstream has answered, for a subscription or about a member of collections.
 type answer interface {
-	// change returns the change of the store by which it has the answer, or nil if there is none. The caller holds group.mu; the
-	// change is made without it.
-	change() func(*controlplane.Tx)
+	// change changes the store so that it has the answer. The caller holds group.mu.
+	change(*controlplane.Tx)
 }
 
 // subscriptionKey identifies a subscription upstream.
@@ -249,51 +247,46 @@ func (g *group) flushLater() {
 }
 
 // flush brings the store up to date: each update has all changes since the last one. So the changes of one response are mostly one update, which is sent in the order that
-// clients need.
+// clients need. One change that the store refuses does not hold up the others.
 func (g *group) flush() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for !g.closed && len(g.dirty)+len(g.done) > 0 {
-		var members, subs []func(*controlplane.Tx)
-		for a := range g.dirty {
-			change := a.change()
-			switch _, isMember := a.(*member); {
-			case change == nil:
-			case isMember:
-				members = append(members, change)
-			default:
-				subs = append(subs, change)
+	for more := true; more; {
+		var changed map[answer]struct{}
+		var done []func()
+		_, err := g.store.Update(func(tx *controlplane.Tx) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if g.closed {
+				return
 			}
+			changed, done = g.dirty, g.done
+			g.dirty, g.done = make(map[answer]struct{}), nil
+			for a := range changed {
+				a.change(tx)
+			}
+		})
+		if err != nil {
+			g.updateEach(changed)
 		}
-		clear(g.dirty)
-		done := g.done
-		g.done = nil
-		g.mu.Unlock()
-		g.update(slices.Concat(members, subs)) // a collection has its members when it is answered
 		for _, f := range done {
 			f()
 		}
 		g.mu.Lock()
+		more = !g.closed && len(g.dirty)+len(g.done) > 0
+		g.flushing = more
+		g.mu.Unlock()
 	}
-	g.flushing = false
 }
 
-// update changes the store. One change that the store refuses does not hold up the others.
-func (g *group) update(changes []func(*controlplane.Tx)) {
-	all := func(tx *controlplane.Tx) {
-		for _, change := range changes {
-			change(tx)
+// updateEach makes the changes one by one.
+func (g *group) updateEach(changed map[answer]struct{}) {
+	for a := range changed {
+		_, err := g.store.Update(func(tx *controlplane.Tx) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			a.change(tx)
+		})
+		if err != nil {
+			g.relay.log.Error("cannot forward a resource", "error", err)
 		}
-	}
-	_, err := g.store.Update(all)
-	if err == nil {
-		return
-	}
-	if len(changes) == 1 {
-		g.relay.log.Error("cannot forward a resource", "error", err)
-		return
-	}
-	for _, change := range changes {
-		g.update([]func(*controlplane.Tx){change})
 	}
 }

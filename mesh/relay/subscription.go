@@ -139,16 +139,16 @@ func (s *subscription) AmbientError(err error, done func()) {
 }
 
 // change implements answer.
-func (s *subscription) change() func(*controlplane.Tx) {
+func (s *subscription) change(tx *controlplane.Tx) {
 	d, renewed := s.demand, s.renewed
 	s.renewed = false
 	if d == nil || !s.isKnown() || s.waits() {
-		return nil
+		return
 	}
 	st := s.errorToPass()
 	if st != nil && s.group.refused[s] == nil && d.Collection() && d.Name == "*" {
 		if s.err.Kind != xdsclient.KindConfiguration { // clients wait
-			return nil
+			return
 		}
 		// TP3 has no errors for a wildcard, and without an answer they would wait for ever.
 		st = status.Newf(codes.FailedPrecondition,
@@ -157,14 +157,13 @@ func (s *subscription) change() func(*controlplane.Tx) {
 	}
 	switch {
 	case st != nil:
-		return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
+		tx.AnswerError(d, st)
 	case s.raw == nil, s.expired, s.removed():
-		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
-	}
-	m, parameters, beside := s.raw.as(d.Name), s.raw.Parameters.Map(), s.beside()
-	return func(tx *controlplane.Tx) {
-		if answerResource(tx, d, m, beside); renewed {
-			tx.Renew(d.TypeURL, d.Name, parameters)
+		tx.Answer(d, nil)
+	default:
+		answerResource(tx, d, s.raw.as(d.Name), s.beside())
+		if renewed {
+			tx.Renew(d.TypeURL, d.Name, s.raw.Parameters.Map())
 		}
 	}
 }
