@@ -53,7 +53,7 @@ func Identities() []Identity {
 // certificates returns the identity, nothing if it was never good.
 func (p *Provider) certificates() []tls.Certificate {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	_ = p.updateIdentity() // then there is none
 	return p.material.Certs
 }

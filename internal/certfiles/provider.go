@@ -43,13 +43,14 @@ const soon = time.Second
 // client's key is unreadable, nor does a faulty file of roots keep an old certificate in use.
 type Provider struct {
 	refresh time.Duration
-	// OnKept is called, instead of the log, with what makes files unusable, and when the material that stays in use was
-	// read. It is set before the first use, if at all.
+	// OnKept is called with what makes files unusable, and when the material that stays in use was read. It is set before
+	// the first use, if not to log that.
 	OnKept func(err error, read time.Time)
 
 	mu              sync.Mutex
 	roots, identity part
 	material        *certprovider.KeyMaterial // of both parts, as they were last read
+	kept            []func()                  // calls of OnKept that are due
 }
 
 // part is material that is read, and kept, by itself.
@@ -68,6 +69,9 @@ func (f file) String() string { return f.key + " " + f.path }
 // NewProvider returns a provider of what the files hold. It reads nothing yet.
 func NewProvider(files Config) *Provider {
 	p := &Provider{refresh: files.Refresh, material: new(certprovider.KeyMaterial)}
+	p.OnKept = func(err error, read time.Time) {
+		logger.Warningf("keeping what was read at %v: %v", read.Format(time.RFC3339), err)
+	}
 	switch {
 	case files.SPIFFEBundleMap != "":
 		p.roots.read = file{"spiffe_trust_bundle_map_file", files.SPIFFEBundleMap}.bundleMap
@@ -90,15 +94,11 @@ func NewProvider(files Config) *Provider {
 // replace good material: most likely they are being replaced at this moment.
 func (p *Provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	if ctx.Value(doubtKey{}) != nil {
 		p.roots.doubted, p.identity.doubted = true, true
 	}
-	err := p.update(&p.roots)
-	if identityErr := p.updateIdentity(); err == nil {
-		err = identityErr
-	}
-	if err != nil {
+	if err := cmp.Or(p.update(&p.roots), p.updateIdentity()); err != nil {
 		return nil, err
 	}
 	return p.material, nil
@@ -126,12 +126,21 @@ func (p *Provider) update(part *part) error {
 		part.loaded, part.doubted, p.material = part.looked, false, &next
 	case part.loaded.IsZero():
 		return err
-	case p.OnKept != nil:
-		p.OnKept(err, part.loaded)
 	default:
-		logger.Warningf("keeping what was read at %v: %v", part.loaded.Format(time.RFC3339), err)
+		read := part.loaded
+		p.kept = append(p.kept, func() { p.OnKept(err, read) })
 	}
 	return nil
+}
+
+// unlock unlocks mu and then makes the calls that are due: a log that is slow delays no other handshake.
+func (p *Provider) unlock() {
+	due := p.kept
+	p.kept = nil
+	p.mu.Unlock()
+	for _, call := range due {
+		call()
+	}
 }
 
 // Close implements certprovider.Provider. The certificate is none of the Identities any more.

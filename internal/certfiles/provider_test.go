@@ -22,6 +22,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func configOf(f testca.Files) Config {
@@ -79,32 +80,24 @@ func TestErrorsNameTheFile(t *testing.T) {
 	for _, test := range []struct {
 		given   string
 		prepare func(testca.Files)
-		want    func(testca.Files) string
+		want    string
 	}{
 		{"no CA file", func(d testca.Files) { os.Remove(d.CA) },
-			func(d testca.Files) string {
-				return "ca_certificate_file: stat " + d.CA + ": no such file or directory"
-			}},
+			"ca_certificate_file: stat CA: no such file or directory"},
 		{"a CA file without certificates", func(d testca.Files) { d.Write(d.CA, key) },
-			func(d testca.Files) string {
-				return "ca_certificate_file " + d.CA + ": expected certificates in PEM form, found none"
-			}},
+			"ca_certificate_file CA: expected certificates in PEM form, found none"},
 		{"no certificate", func(d testca.Files) { os.Remove(d.Cert) },
-			func(d testca.Files) string { return "certificate_file: stat " + d.Cert + ": no such file or directory" }},
+			"certificate_file: stat CERT: no such file or directory"},
 		{"no key", func(d testca.Files) { os.Remove(d.Key) },
-			func(d testca.Files) string { return "private_key_file: stat " + d.Key + ": no such file or directory" }},
+			"private_key_file: stat KEY: no such file or directory"},
 		{"another certificate's key", func(d testca.Files) { d.Write(d.Key, otherKey) },
-			func(d testca.Files) string {
-				return "certificate_file " + d.Cert + " with private_key_file " + d.Key + ": tls: private key does not match public key"
-			}},
+			"certificate_file CERT with private_key_file KEY: tls: private key does not match public key"},
 		{"a directory", func(d testca.Files) { os.Remove(d.Key); os.Mkdir(d.Key, 0o700) },
-			func(d testca.Files) string { return "private_key_file: " + d.Key + " is not a regular file" }},
+			"private_key_file: KEY is not a regular file"},
 		{"a pipe without a writer", func(d testca.Files) { os.Remove(d.Key); syscall.Mkfifo(d.Key, 0o600) },
-			func(d testca.Files) string { return "private_key_file: " + d.Key + " is not a regular file" }},
+			"private_key_file: KEY is not a regular file"},
 		{"a file that is too large", func(d testca.Files) { d.Write(d.Cert, bytes.Repeat([]byte("a"), 1<<20+1)) },
-			func(d testca.Files) string {
-				return "certificate_file: " + d.Cert + " has more than the 1048576 bytes that are allowed"
-			}},
+			"certificate_file: CERT has more than the 1048576 bytes that are allowed"},
 	} {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +107,8 @@ func TestErrorsNameTheFile(t *testing.T) {
 			dir.Write(dir.Key, key)
 			test.prepare(dir)
 			_, err := NewProvider(configOf(dir)).KeyMaterial(t.Context())
-			if want := test.want(dir); err == nil || err.Error() != want {
+			want := strings.NewReplacer("CA", dir.CA, "CERT", dir.Cert, "KEY", dir.Key).Replace(test.want)
+			if err == nil || err.Error() != want {
 				t.Errorf("got error %v, want %s", err, want)
 			}
 		})
@@ -142,6 +136,10 @@ func TestMaterialRotatesAndGoodMaterialStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir.Issue(testca.New(t))
 		p := NewProvider(configOf(dir))
+		p.OnKept = func(error, time.Time) {
+			xdstest.Equal(t, "OnKept is called without the lock", true, p.mu.TryLock())
+			p.mu.Unlock()
+		}
 		first := material(t, p)
 
 		newCA := testca.New(t)

@@ -255,10 +255,7 @@ func (r *Redirect) Location(match *matching.Route, rpc *matching.RPC) string {
 	if r.Port != 0 {
 		port = ":" + strconv.FormatUint(uint64(r.Port), 10)
 	}
-	host := r.Host
-	if host == "" {
-		host = hostFor(rpc.Authority, scheme, newScheme, port != "")
-	}
+	host := cmp.Or(r.Host, hostFor(rpc.Authority, scheme, newScheme, port != ""))
 	return newScheme + "://" + host + port + r.path(match, rpc.Method)
 }
 
