@@ -110,11 +110,11 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// A change within a tick of the file system's clock is noticed even if it keeps the size.
+// A change is noticed even if it keeps the size and the time.
 func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
-	path, written := filepath.Join(d.path, "a.yaml"), time.Now().Add(-time.Second)
+	path, written := filepath.Join(d.path, "a.yaml"), time.Now().Add(-time.Hour) // as archives may have it
 	write := func(name string) {
 		d.inPlace("a.yaml", "kind: Service\nname: "+name+"\n")
 		xdstest.NoError(t, os.Chtimes(path, written, written))

@@ -9,7 +9,7 @@ import (
 
 // A file that is written in place is half written for a while, and a file that is replaced by "rm" and "cp" is not
 // there for a while. So a change counts only once it is settled: when two looks at the file, settling apart,
-// find the same size and time, or both find no file.
+// find the same size and times, or both find no file.
 //
 //	look at 0.0 s   backend.yaml has 64 kB, and another time than the text that counts   not settled
 //	look at 0.5 s   it has 1 MB                                                          not settled
@@ -75,8 +75,13 @@ func (s state) same(o state) bool {
 }
 
 func sameFile(a, b os.FileInfo) bool {
-	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
+	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && changedAt(a).Equal(changedAt(b)) && os.SameFile(a, b)
 }
+
+// movedHere reports whether the last change of a file was not one of its text. Writing sets the time of the text (mtime) and that of
+// the file (ctime) to the same; renaming sets only the latter, and so does a tool that restores the time of the text after it has written all
+// of it, such as "cp -p" or tar.
+func movedHere(info os.FileInfo) bool { return changedAt(info).After(info.ModTime()) }
 
 // isWhole reports whether a changed state of a file is no half of a change.
 func (l *look) isWhole(name string, f seen, now state) bool {
