@@ -8,7 +8,9 @@
 package livestate
 
 import (
+	"cmp"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,6 +201,16 @@ type SplitCluster struct {
 func (s *State) Bound() {
 	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
+	if len(s.Channels) > maxChannels {
+		worst := make(map[string]int) // by target: how a channel of it is, or its worst cluster
+		for i := range s.Channels {
+			worst[s.Channels[i].Target] = s.Channels[i].Health.Rank()
+		}
+		for _, c := range s.Clusters {
+			worst[c.Target] = min(worst[c.Target], c.Health.Rank())
+		}
+		slices.SortStableFunc(s.Channels, func(a, b Channel) int { return cmp.Compare(worst[a.Target], worst[b.Target]) })
+	}
 	s.Channels, s.ChannelsLeftOut = bound(s.Channels, maxChannels)
 	s.Clusters, s.ClustersLeftOut = bound(s.Clusters, MaxClusters)
 	s.Splits, s.SplitsLeftOut = bound(s.Splits, MaxSplits)

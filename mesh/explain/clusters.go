@@ -141,7 +141,7 @@ func (e *explainer) chooseMember(c *Cluster) {
 	var reasons, waits []string
 	for _, name := range c.Members {
 		switch m := e.clusters[name]; {
-		case m.Error != "" && m.refused == "":
+		case m.Error != "" && m.Refused == "":
 			reasons = append(reasons, fmt.Sprintf("%q: %s", name, m.Error))
 		case m.Waits != "":
 			waits = append(waits, fmt.Sprintf("%q: %s", name, m.Waits))

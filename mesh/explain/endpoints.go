@@ -33,15 +33,15 @@ func (e *explainer) describeEndpoints(c *Cluster, raw *clusterpb.Cluster) {
 	}
 	for _, d := range endpoints.Drops {
 		c.Assignment.Drops = append(c.Assignment.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
-		if d.PerMillion >= xdsresource.Million && c.refused == "" {
-			c.refused = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
+		if d.PerMillion >= xdsresource.Million && c.Refused == "" {
+			c.Refused = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
 		}
 	}
 	none := c.configured(endpoints)
-	if c.refused == "" && none == "" && c.value.MaxRequests == 0 {
-		c.refused = "circuit_breakers.max_requests is 0"
+	if c.Refused == "" && none == "" && c.value.MaxRequests == 0 {
+		c.Refused = "circuit_breakers.max_requests is 0"
 	}
-	c.Error = cmp.Or(c.refused, none)
+	c.Error = cmp.Or(c.Refused, none)
 }
 
 // endpointDetails is about what an endpoint needs in an explanation. Many clusters may have the same ones.
@@ -157,8 +157,8 @@ func (c *Cluster) setPhase(live *inspect.Cluster) {
 		c.Error = livestate.Why(live)
 	case live.Phase == inspect.PhaseResolving:
 		c.Waits = livestate.Why(live)
-	case c.refused != "": // without an endpoint
-		c.Error = c.refused
+	case c.Refused != "": // without an endpoint
+		c.Error = c.Refused
 	case live.State == inspect.TransientFailure:
 		c.Error = livestate.Why(live)
 	case live.State == inspect.Connecting:

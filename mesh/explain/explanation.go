@@ -258,9 +258,9 @@ type Cluster struct {
 	RPCs        string `json:"rpcs,omitempty"`
 	At          string `json:"at,omitempty"`
 
-	// refused is why its RPCs fail although it has endpoints, or whether it has any or not, which is no reason for an
+	// Refused is why its RPCs fail although it has endpoints, or whether it has any or not, which is no reason for an
 	// aggregate cluster to use another member.
-	refused string
+	Refused string `json:"-"`
 	// described is set once the cluster is in the explanation.
 	described bool
 	value     *xdsresource.Cluster

@@ -42,6 +42,9 @@ func Process(ctx context.Context, p status.Process, target string) (*Report, err
 				r.ok("channel", x.Target, "%s, %s", x.State, x.Mode)
 			}
 		}
+		if target == "" && s.ChannelsLeftOut > 0 {
+			r.warn("name the target of one of them", "channels", "", "%d more were not examined", s.ChannelsLeftOut)
+		}
 	}
 	for _, s := range surveys {
 		for _, c := range r.survey(s) {
@@ -198,6 +201,8 @@ func (r *Report) cluster(c *explain.Cluster) bool {
 		r.fail("add endpoints to the service, in a locality with a weight, or correct the tags of the subset", step, c.Name, "there are no endpoints")
 	case !slices.ContainsFunc(a.Endpoints(), (*inspect.Endpoint).Usable):
 		r.fail("see the health of its endpoints in the control plane", step, c.Name, "no endpoint is HEALTHY or UNKNOWN")
+	case c.Refused != "":
+		r.fail("its RPCs fail whatever its endpoints do: correct that in the control plane", step, c.Name, "%s", c.Refused)
 	default:
 		if security := c.Setting("security"); security != "" {
 			text += "security: " + security
