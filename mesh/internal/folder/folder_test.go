@@ -178,13 +178,14 @@ func TestAFolderThatComesLater(t *testing.T) {
 
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	t.Parallel()
-	d := newDir(t, "a.yaml", frontend)
+	d := newDir(t, "a.yaml", "kind: Servce")
 	if err := os.Symlink(os.DevNull, filepath.Join(d.path, "b.yaml")); err != nil {
 		t.Skipf("no links: %v", err)
 	}
 	r := folder.New(d.path)
 	_, err := r.Read()
-	cmdtest.ErrorHas(t, "Read", err, "b.yaml is not a regular file")
+	cmdtest.ErrorHas(t, "Read", err, "b.yaml is not a regular file", `did you mean "Service"?`)
+	d.write("a.yaml", frontend)
 	d.remove("b.yaml")
 	xdstest.NoError(t, os.Symlink("b.yaml", filepath.Join(d.path, "b.yaml")))
 	_, err = r.Read()

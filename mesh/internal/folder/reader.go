@@ -2,6 +2,7 @@ package folder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -23,7 +24,7 @@ type Reader struct {
 	place  place
 	files  map[string]*seen
 	parser Parser
-	// unread is why the last look found nothing.
+	// unread is why the last look found nothing, or not all.
 	unread error
 	now    func() time.Time
 }
@@ -40,6 +41,12 @@ func New(dir string) *Reader {
 // A change that may be half of one does not count yet; Again says when to look again.
 func (r *Reader) Read() (*Content, error) {
 	if err := r.look(); err != nil {
+		if several, ok := errors.AsType[*document.Faults](err); ok { // of single files
+			if _, err := r.parser.Parse(r.Texts()); err != nil {
+				others, _ := errors.AsType[*document.Faults](err)
+				several.AddAll(others)
+			}
+		}
 		if r.unread == nil || r.unread.Error() != err.Error() {
 			r.unread = err
 		}
@@ -135,12 +142,13 @@ func (l *look) all() (err error) {
 			names = append(names, name) // behind the name that it may have now
 		}
 	}
+	var unread document.Faults
 	for _, name := range names {
 		if err := l.at(name); err != nil {
-			return err
+			unread.Add(document.Fault{Problem: err.Error()})
 		}
 	}
-	return nil
+	return unread.Err()
 }
 
 // ticks is the time after which a further change of a file has another modification time: the clocks of file

@@ -252,6 +252,9 @@ func TestAFaultyFolderIsNotServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cmdtest.Write(t, dir, "a.yaml", "kind: Servce")
-	err := site.Run(t.Context(), site.Options{Dir: dir, Serve: serve.Options{Listen: "127.0.0.1:0"}})
+	ctx, end := context.WithCancel(t.Context())
+	err := site.Run(ctx, site.Options{Dir: dir, Serve: serve.Options{Listen: "127.0.0.1:0"}})
 	cmdtest.ErrorHas(t, "Run", err, `a.yaml:1: kind: unknown value "Servce"`)
+	end()
+	xdstest.NoError(t, site.Run(ctx, site.Options{Dir: dir, Serve: serve.Options{Listen: "127.0.0.1:0"}}))
 }

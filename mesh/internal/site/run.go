@@ -103,6 +103,9 @@ func Run(ctx context.Context, opts Options) error {
 	faulty := plane.load(ctx)
 	if faulty != nil && opts.Store == nil {
 		server.Close()
+		if ctx.Err() != nil {
+			return nil // it was told to end before files had settled
+		}
 		return faulty
 	}
 	if opts.Page != "" {
