@@ -3,9 +3,11 @@ package command
 import (
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/cmdline"
@@ -90,9 +92,17 @@ func newServe() *cobra.Command {
 func folderOrStore(cmd *cobra.Command, args []string, stored *store.Options) (dir string, _ *store.Options, err error) {
 	switch {
 	case len(args) == 1 && !cmd.Flags().Changed("store"):
-		return args[0], nil, nil
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if strings.HasPrefix(f.Name, "store-") {
+				err = exit.Usagef("--%s is for --store; the folder %s does not need it: leave it out", f.Name, args[0])
+			}
+		})
+		return args[0], nil, err
 	case len(args) == 0 && stored.URL != "":
-		return "", stored, nil
+		if cmd.Flags().Changed("poll") {
+			err = exit.Usagef("--poll is for a folder; a store tells of its changes: leave it out")
+		}
+		return "", stored, err
 	default:
 		return "", nil, exit.Usagef("want a folder or a store, one of them: %s", cmd.UseLine())
 	}

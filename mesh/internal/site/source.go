@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/mesh/explain"
+	"github.com/dynxds/dynxds/mesh/internal/exit"
 	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
@@ -25,6 +26,9 @@ func ExplainRPC(v View, request explain.Request) (*explain.Explanation, error) {
 		return nil, err
 	}
 	if request.Listener == "" {
+		if authority, _, err := explain.ParseTarget(request.Target); err == nil && authority != "" && authority != v.Authority {
+			return nil, exit.Usagef("the folder serves %s only with --authority %s: add it here, too", request.Target, authority)
+		}
 		if request.Listener, err = loaded.listenerName(request.Target); err != nil {
 			return nil, err
 		}
