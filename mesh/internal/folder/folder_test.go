@@ -75,9 +75,7 @@ func TestIgnoresOtherFiles(t *testing.T) {
 	d.write(".hidden.yaml", "kind: nonsense")
 	xdstest.NoError(t, os.Mkdir(filepath.Join(d.path, "folder.yaml"), 0o700))
 	c := d.content()
-	if len(c.Services) != 3 || c.Files != 3 {
-		t.Errorf("got %d services of %d files, want 3 of 3", len(c.Services), c.Files)
-	}
+	xdstest.Equal(t, "services and files", [2]int{3, 3}, [2]int{len(c.Services), c.Files})
 }
 
 // The content of an unchanged folder or file stays the same pointer.
@@ -98,9 +96,7 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	}
 	d.write("b.yaml", strings.Replace(backend, "10.0.0.1", "10.0.0.2", 1))
 	changed := read(t, r)
-	if got := changed.Services[1].Endpoints[0].Address; got != "10.0.0.2:8080" {
-		t.Errorf("the address is %s, want the new one", got)
-	}
+	xdstest.Equal(t, "address", "10.0.0.2:8080", changed.Services[1].Endpoints[0].Address)
 	if changed.Services[0] != first.Services[0] {
 		t.Error("the service of the file that did not change is another one")
 	}
@@ -122,9 +118,7 @@ func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 	r := folder.New(d.path)
 	for _, name := range []string{"aa", "bb", "cc"} {
 		write(name)
-		if got := read(t, r).Services[0].Name; got != name {
-			t.Errorf("the service is %q, want %q", got, name)
-		}
+		xdstest.Equal(t, "service", name, names(t, r))
 	}
 }
 
@@ -171,9 +165,7 @@ func TestAFolderThatComesLater(t *testing.T) {
 	}
 	xdstest.NoError(t, os.Mkdir(path, 0o700))
 	dir{t, path}.write("a.yaml", frontend)
-	if c := read(t, r); len(c.Services) != 1 {
-		t.Errorf("got %d services, want 1", len(c.Services))
-	}
+	xdstest.Equal(t, "services", 1, len(read(t, r).Services))
 }
 
 func TestOnlyRegularFilesAreRead(t *testing.T) {

@@ -27,6 +27,7 @@ type Plane struct {
 	streams                    *prometheus.GaugeVec
 	pushes, bytes, acks, nacks *prometheus.CounterVec
 	resourceErrors, refused    *prometheus.CounterVec
+	handshakes                 prometheus.Counter
 	build, changeToACK         prometheus.Histogram
 	// lastChange is how long clients took for the last change that one of them has ACKed.
 	lastChange struct {
@@ -52,11 +53,14 @@ func New() *Plane {
 		nacks:          counters("nacks_total", "Responses that clients have rejected.", byType),
 		resourceErrors: counters("resource_errors_total", "Errors sent to clients in place of resources (xRFC TP3).", byType),
 		refused:        counters("refused_total", "What clients were refused because a limit is reached.", []string{"limit"}),
-		build:          seconds("build_seconds", "Time from reading the documents to their resources being stored, of updates that were published."),
-		changeToACK:    seconds("change_to_ack_seconds", "Time from a change of the resources to the ACK of each response that it caused."),
+		handshakes: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Name: "failed_handshakes_total", Help: "TLS handshakes of clients that have failed.",
+		}),
+		build:       seconds("build_seconds", "Time from reading the documents to their resources being stored, of updates that were published."),
+		changeToACK: seconds("change_to_ack_seconds", "Time from a change of the resources to the ACK of each response that it caused."),
 	}
 	p.registry.MustRegister(
-		p.streams, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,
+		p.streams, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.handshakes, p.changeToACK,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	p.collect(certificates)
@@ -108,6 +112,9 @@ func (p *Plane) ACKed(typeURL string, changed time.Time) {
 
 // NACKed is a controlplane.Options.OnNACK.
 func (p *Plane) NACKed(r controlplane.Rejection) { p.nacks.WithLabelValues(label(r.TypeURL)).Inc() }
+
+// HandshakeFailed counts a TLS handshake that has failed.
+func (p *Plane) HandshakeFailed() { p.handshakes.Inc() }
 
 // Limited is a controlplane.Options.OnRefused.
 func (p *Plane) Limited(limit string) { p.refused.WithLabelValues(limit).Inc() }

@@ -41,7 +41,7 @@ func (s *Server) refusedConnection(limit string, from net.Addr, why error) {
 		slog.String("peer", from.String()), slog.String("error", why.Error()))
 }
 
-// failedHandshake logs a handshake that fails, such as that of a client without the certificate that is wanted. A connection
+// failedHandshake logs and counts a handshake that fails, such as that of a client without the certificate that is wanted. A connection
 // that ends between two records of TLS, or is reset, may be a probe of the port.
 func (s *Server) failedHandshake(from net.Addr, why error) {
 	if op := (*net.OpError)(nil); errors.As(why, &op) && op.Addr != nil {
@@ -49,6 +49,9 @@ func (s *Server) failedHandshake(from net.Addr, why error) {
 	}
 	if errors.Is(why, io.EOF) || errors.Is(why, syscall.ECONNRESET) {
 		return
+	}
+	if s.opts.Metrics != nil {
+		s.opts.Metrics.HandshakeFailed()
 	}
 	text := repeatlog.Cut(why.Error(), bounds.ErrorText)
 	s.opts.Log.Warn("a TLS handshake failed", repeatlog.By(host(from), text), "peer", from.String(), "error", text)

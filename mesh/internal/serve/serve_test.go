@@ -193,11 +193,10 @@ func TestTLS(t *testing.T) {
 	files := testca.NewFiles(t)
 	files.Issue(ca)
 	for _, test := range []struct {
-		name     string
-		clientCA string
-		client   *tls.Config
-		want     codes.Code
-		logged   string
+		name, clientCA string
+		client         *tls.Config
+		want           codes.Code
+		logged         string
 	}{
 		{"a client without a certificate where none is wanted", "", ca.ClientConfig(false), codes.OK, ""},
 		{"a client that does not trust the server", "", stranger.ClientConfig(false), codes.Unavailable, "tls: bad certificate"},
@@ -208,7 +207,8 @@ func TestTLS(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			var log xdstest.Log
-			r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: test.clientCA, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			plane := metrics.New()
+			r := start(t, serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: test.clientCA, Log: slog.New(slog.NewTextHandler(&log, nil)), Metrics: plane})
 			if !slices.ContainsFunc(certfiles.Identities(), func(i certfiles.Identity) bool { return i.File == files.Cert }) {
 				t.Error("the certificate is not among those whose time left is shown")
 			}
@@ -216,6 +216,11 @@ func TestTLS(t *testing.T) {
 			xdstest.Equal(t, "code", test.want, status.Code(err))
 			if err != nil {
 				xdstest.NoError(t, log.Wait(testutils.Context(t), "a TLS handshake failed", "peer=", test.logged))
+				page := httptest.NewRecorder()
+				plane.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+				if strings.Contains(page.Body.String(), "failed_handshakes_total 0") {
+					t.Error("the metrics have no failed handshake")
+				}
 			}
 		})
 	}

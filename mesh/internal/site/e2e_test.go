@@ -239,9 +239,7 @@ func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 			t.Errorf("frontend: answered by %q with %v, %v, want v2 without x-owner", backend, header, err)
 		}
 		rpc := m.v2.Last()
-		if got := rpc.Metadata.Get("x-consumer"); len(got) != 1 || got[0] != "frontend" {
-			t.Errorf("frontend's request had x-consumer %q, want frontend", got)
-		}
+		xdstest.Equal(t, "x-consumer", []string{"frontend"}, rpc.Metadata.Get("x-consumer"))
 		if rpc.Method != emptyCall || m.v2.Count() != 1 {
 			t.Errorf("frontend's request came by %s, want the path to be rewritten", rpc.Method)
 		}
