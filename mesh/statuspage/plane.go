@@ -97,6 +97,7 @@ type peersView struct {
 	// Destinations are the first of clients.Overview.
 	Destinations     []clients.Destination `json:"destinations"`
 	MoreDestinations int                   `json:"more_destinations,omitempty"`
+	Partial          int                   `json:"partial,omitempty"`
 }
 
 const (
@@ -108,7 +109,7 @@ func (v *view) peers(w wanted) any {
 	p, state := v.snap.peers, w.get("state")
 	shown := first(p.overview.Destinations, peerDestinations)
 	return peersView{
-		Standings: p.overview.Standings, Destinations: shown, MoreDestinations: p.overview.MoreDestinations + len(p.overview.Destinations) - len(shown),
+		Standings: p.overview.Standings, Destinations: shown, MoreDestinations: p.overview.MoreDestinations + len(p.overview.Destinations) - len(shown), Partial: p.overview.Partial,
 		list: listOf(w, p.streams, peersShown, func(c controlplane.ClientStatus) bool {
 			standing := clients.StandingOf(&c, time.Now())
 			return (state == "" || state == standing.String() || state == clients.Behind.String() && standing == clients.Late) && w.finds(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer))

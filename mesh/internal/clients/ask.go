@@ -112,7 +112,14 @@ func askAll(ctx context.Context, replicas []Replica, query string, timeout time.
 	}
 	asking.Wait()
 	replies := Replies{Replicas: len(replicas), Configurations: make(map[string]planestate.State), Upstreams: make(map[string]string)}
+	known := make(map[string]string) // where a replica was asked, by its ID
 	for i, r := range replicas {
+		id := answers[i].Replica
+		if first := known[id]; first != "" {
+			answers[i], errs[i] = Answer{}, fmt.Errorf("it is the same replica as %s: name one of the addresses", first)
+		} else if id != "" {
+			known[id] = r.Admin
+		}
 		if errs[i] != nil {
 			replies.Unreachable = append(replies.Unreachable, Unreachable{cmp.Or(r.Admin, r.ID), errs[i].Error()})
 			continue

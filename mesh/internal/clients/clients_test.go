@@ -141,9 +141,9 @@ func TestTop(t *testing.T) {
 			TypeURL: xdsmsg.RouteType, Names: []string{"bad\x1b[2J"}, Reply: controlplane.ReplyNACK, NACK: nack("17", "no\x1b[31m taste"), Refusing: true,
 		})
 	}
-	late := client("late", controlplane.TypeStatus{TypeURL: xdsmsg.EndpointType, Names: []string{"slow"}, Reply: controlplane.ReplyAwaited, SentAt: time.Now().Add(-time.Minute)})
+	late := client("late", controlplane.TypeStatus{TypeURL: xdsmsg.EndpointType, Names: []string{"slow"}, NameCount: 21, Reply: controlplane.ReplyAwaited, SentAt: time.Now().Add(-time.Minute)})
 	serve := func(loads []controlplane.RecentLoad, state planestate.State, streams ...controlplane.ClientStatus) Replica {
-		return Source{Loads: func() []controlplane.RecentLoad { return loads }, Configuration: func() planestate.State { return state }}.serve(t, streams...)
+		return Source{ID: "r" + state.Waiting, Loads: func() []controlplane.RecentLoad { return loads }, Configuration: func() planestate.State { return state }}.serve(t, streams...)
 	}
 	valid := planestate.State{Place: "folder", Published: &planestate.Published{}}
 	waits := planestate.State{Place: "folder", Published: &planestate.Published{}, Waiting: "it withdraws much"}
@@ -153,24 +153,24 @@ func TestTop(t *testing.T) {
 	}, valid, following("1", "old"), following("2", "new"), refusing("x"))
 	second := serve([]controlplane.RecentLoad{{Cluster: "shop", Issued: 590, Succeeded: 590, Dropped: 10, Over: time.Minute}}, waits, following("3", "new"), refusing("y"), late)
 
-	top := AskTop(testutils.Context(t), []Replica{first, second, gone(t)}, time.Minute)
+	top := AskTop(testutils.Context(t), []Replica{first, second, first, gone(t)}, time.Minute)
 	var got []string
 	for line := range strings.Lines(top.Lines().String()) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	xdstest.Equal(t, "the table", []string{
-		"6 client streams at 2 replicas: 3 in sync, 1 behind, 2 refusing; 1 replica did not answer",
+		"6 client streams at 2 replicas: 3 in sync, 1 behind, 2 refusing; 2 replicas did not answer",
 		"clients: 6 agent", "",
 		"DESTINATION CLIENTS IN SYNC BEHIND REFUSING VERSIONS RPCs/s ERRORS P99",
 		`bad\x1b[2J 2 0 0 2 0 - - -`,
 		"shop 3 3 0 0 2 20.0 2.5 % -",
 		"slow 1 0 1 0 0 - - -",
 		"b/bank 3 3 0 0 1 1.0 0 % -",
-		"", "Several versions:", "Cluster shop: new (2), old (1)",
+		"of 1 client with many names, only some are counted here: dynxds clients has their number", "", "Several versions:", "Cluster shop: new (2), old (1)",
 		"", "Refused:", `x and 1 more: RouteConfiguration, version 17: no\x1b[31m taste`,
 		"", "Configuration:", second.Admin + ": a large withdrawal of services waits: it withdraws much",
 	}, got)
-	cmdtest.ErrorHas(t, "the answer", top.Err(), "1 of 3 replicas did not answer")
+	cmdtest.ErrorHas(t, "the answer", top.Err(), "2 of 4 replicas did not answer", "it is the same replica as "+first.Admin)
 	if style := top.Lines()[4].Style; style != styled.Bad {
 		t.Errorf("what clients refuse has the style %v", style)
 	}

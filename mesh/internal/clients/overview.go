@@ -29,8 +29,10 @@ type Overview struct {
 	// Destinations are ordered from bad to good.
 	Destinations     []Destination `json:"destinations"`
 	MoreDestinations int           `json:"more_destinations,omitempty"`
-	Refusals         []Refusal     `json:"refusals,omitempty"`
-	MoreRefusals     int           `json:"more_refusals,omitempty"`
+	// Partial counts the clients with more names of a type than controlplane.Server.Overview lists: Destinations have these alone.
+	Partial      int       `json:"partial,omitempty"`
+	Refusals     []Refusal `json:"refusals,omitempty"`
+	MoreRefusals int       `json:"more_refusals,omitempty"`
 }
 
 // Agent is a kind of client.
@@ -133,6 +135,9 @@ func (s *sums) addClient(c *controlplane.ClientStatus, now time.Time) {
 		s.agents[name]++
 	}
 	clear(s.worst)
+	if slices.ContainsFunc(c.Types, func(t controlplane.TypeStatus) bool { return t.NameCount > max(len(t.Names), len(t.Locators)) }) {
+		s.Partial++
+	}
 	for i := range c.Types {
 		t := &c.Types[i]
 		if t.Refusing {
@@ -211,6 +216,7 @@ func (s *sums) merge(o *Overview) {
 	}
 	s.MoreDestinations += o.MoreDestinations
 	s.MoreRefusals += o.MoreRefusals
+	s.Partial += o.Partial
 }
 
 // overview puts everything in order, and leaves out what is beyond the bounds.

@@ -210,6 +210,9 @@ func (t *Top) Lines() styled.Text {
 	if t.MoreDestinations > 0 {
 		lines.Add(styled.Plain, "and %s", faults.Count(t.MoreDestinations, "more destination"))
 	}
+	if t.Partial > 0 {
+		lines.Add(styled.Doubtful, "of %s with many names, only some are counted here: dynxds clients has their number", faults.Count(t.Partial, "client"))
+	}
 	section(&lines, "Several versions:", t.severalVersions())
 	section(&lines, "Refused:", t.refused())
 	section(&lines, "Configuration:", t.configurations(false))

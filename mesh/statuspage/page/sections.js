@@ -122,6 +122,7 @@ function destinations(list) {
       d.rpcs ? rate(d.rpcs.started / Math.max(d.rpcs.seconds, 1)) : "-", d.rpcs?.ended > 0 ? share(d.rpcs) : "-",
     ]})), [1, 2, 3, 4, 5, 6, 7]),
     list.more_destinations > 0 && h("p.small", null, `and ${plural(list.more_destinations, "more destination")}`),
+    list.partial > 0 && h("p.small", null, `of ${plural(list.partial, "client")} with many names, only some are counted here`),
   ];
 }
 
