@@ -56,8 +56,8 @@ func TestText(t *testing.T) {
 	}{
 		{"no client", nil, "no xDS client in use\n"},
 		{"a client that watches nothing", []*statuspb.ClientConfig{
-			{Node: &corepb.Node{Id: "n"}, ClientScope: "xds:///a, xds:///b"},
-		}, "client \"n\" of xds:///a, xds:///b\n  connection state unknown: the process says only what its xDS client holds\n"},
+			{Node: &corepb.Node{Id: "n"}, ClientScope: "xds:///a, xds:///b, xds:///c, xds:///d, xds:///e, xds:///f"},
+		}, "client \"n\" of xds:///a, xds:///b, xds:///c, xds:///d, xds:///e and 1 more\n  connection state unknown: the process says only what its xDS client holds\n"},
 		{"resources in every condition", []*statuspb.ClientConfig{{
 			Node: &corepb.Node{Id: "n"},
 			GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{

@@ -13,6 +13,9 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/styled"
 )
 
+// maxTargets bounds the targets in the heading of a client.
+const maxTargets = 5
+
 // Lines returns the report for a terminal: for each client first how it is, then its resources. What the process says has
 // no control characters.
 func (r *Report) Lines() styled.Text {
@@ -22,7 +25,7 @@ func (r *Report) Lines() styled.Text {
 	var t text
 	for i := range r.Clients {
 		c := &r.Clients[i]
-		t.line(styled.Heading, 0, "client %q%s", c.Node, styled.With(" of %s", c.Scope))
+		t.line(styled.Heading, 0, "client %q%s", c.Node, styled.With(" of %s", faults.Few(strings.Split(c.Scope, ", "), maxTargets, ", ")))
 		if s := c.State; s == nil {
 			t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
 		} else {
