@@ -78,7 +78,7 @@ func TestAccess(t *testing.T) {
 	}{
 		{"all of it", store.Options{URL: "etcds", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, ""},
 		{"TLS by its authorities", store.Options{URL: "etcd", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, ""},
-		{"no TLS", store.Options{URL: "etcd", User: "replica", PasswordFile: password, Timeout: time.Second}, "if etcd speaks TLS, use etcds://"},
+		{"no TLS", store.Options{URL: "etcd", User: "replica", PasswordFile: password, Timeout: time.Second}, "is it hung? Or, if etcd speaks TLS, use etcds://"},
 		{"no certificate", store.Options{URL: "etcds", CA: files.CA, User: "replica", PasswordFile: password}, "add --store-cert and --store-key"},
 		{"no authority", store.Options{URL: "etcds", Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, "unknown authority"},
 		{"a wrong password", store.Options{URL: "etcds", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: wrong}, "invalid user ID or password"},

@@ -38,12 +38,18 @@ func Process(ctx context.Context, p status.Process, target string) (*Report, err
 		for j := range s.Channels {
 			if x := &s.Channels[j]; x.Error != "" {
 				r.fail("see docs/tasks/debugging.md", "channel", x.Target, "%s, %s: %s", x.State, x.Mode, x.Error)
+			} else if x.State == string(inspect.TransientFailure) {
+				r.warn("see the checks of its endpoints", "channel", x.Target, "%s, %s", x.State, x.Mode)
 			} else {
 				r.ok("channel", x.Target, "%s, %s", x.State, x.Mode)
 			}
 		}
 		if target == "" && s.ChannelsLeftOut > 0 {
-			r.warn("name the target of one of them", "channels", "", "%d more were not examined", s.ChannelsLeftOut)
+			add := r.warn
+			if s.Verdict.State == livestate.Failing {
+				add = r.fail
+			}
+			add("dynxds status names those that fail; give doctor the target of one", "channels", "", "%d more were not examined; the process says: %s", s.ChannelsLeftOut, s.Verdict.Text)
 		}
 	}
 	for _, s := range surveys {

@@ -163,7 +163,7 @@ func (s *Store) fault(do string, err error) error {
 		err = fmt.Errorf("%w: is the password, of --store-password-file or %s, that of the user %s? The file is read again when it has changed",
 			err, PasswordEnv, s.options.User)
 	case strings.Contains(err.Error(), "error reading server preface") && s.config.TLS == nil:
-		err = fmt.Errorf("%w: if etcd speaks TLS, use %s", err, tlsScheme)
+		err = fmt.Errorf("%w: is it hung? Or, if etcd speaks TLS, use %s", err, tlsScheme)
 	case s.config.TLS != nil && s.options.Cert == "" && wantsCertificate(err):
 		err = fmt.Errorf("%w: if etcd wants a certificate of its clients, add --store-cert and --store-key", err)
 	case errors.Is(err, context.DeadlineExceeded):
