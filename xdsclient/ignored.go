@@ -12,14 +12,14 @@ import (
 type Ignored struct {
 	// Path is the proto field path from the resource, for example
 	// "virtual_hosts[2].routes[0].stat_prefix".
-	Path string
+	Path string `json:"path"`
 	// Reason says why.
-	Reason string
+	Reason string `json:"reason"`
 	// Severity says whether it matters.
-	Severity Severity
+	Severity Severity `json:"severity"`
 	// Places is the number of places in the resource that are ignored for this reason; Path
 	// is the first of them. 0 and 1 both mean one.
-	Places int
+	Places int `json:"places,omitempty"`
 }
 
 // String returns the path, the reason, and the number of places if they are several,
@@ -33,23 +33,19 @@ func (i Ignored) String() string {
 }
 
 // Severity says how much it matters that something is ignored.
-type Severity int
+type Severity string
 
+// The values of Severity.
 const (
 	// SeverityInfo: RPCs go where the resource says, under the security it says.
-	SeverityInfo Severity = iota
+	SeverityInfo Severity = "info"
 	// SeverityWarning: connections may have less security than the resource asks for,
 	// or RPCs may go elsewhere than it says.
-	SeverityWarning
+	SeverityWarning Severity = "warning"
 )
 
 // String returns "info" or "warning".
-func (s Severity) String() string {
-	if s == SeverityWarning {
-		return "warning"
-	}
-	return "info"
-}
+func (s Severity) String() string { return string(s) }
 
 // ignoredLog logs which fields of resources are ignored: each field of a type once, with the first resource that
 // has it; at warning level fields that matter, at info level others.

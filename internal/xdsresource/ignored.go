@@ -110,14 +110,14 @@ func (v *validator) noteUnused(at *faults.Path, m protoreflect.Message) {
 func unused(m protoreflect.Message) (found []xdsclient.Ignored) {
 	for f := fields(m.GetUnknown()); f.next(); {
 		path := "(unknown field " + strconv.Itoa(int(f.number)) + ")"
-		found = append(found, xdsclient.Ignored{Path: path, Reason: notActedOn})
+		found = append(found, xdsclient.Ignored{Path: path, Severity: xdsclient.SeverityInfo, Reason: notActedOn})
 	}
 	of := tableOf(m.Descriptor())
 	for _, f := range of.unused {
 		if !m.Has(f) || asksForNothing(f, m.Get(f)) || twinApplied(m, f) {
 			continue
 		}
-		field := xdsclient.Ignored{Path: string(f.Name()), Reason: whyUnused(m, f)}
+		field := xdsclient.Ignored{Path: string(f.Name()), Severity: xdsclient.SeverityInfo, Reason: whyUnused(m, f)}
 		if fieldsThatMatter[m.Descriptor().FullName()].has(field.Path) {
 			field.Severity = xdsclient.SeverityWarning
 		}

@@ -98,25 +98,7 @@ const (
 )
 
 // IgnoredField is a populated field that the client does not act on.
-type IgnoredField struct {
-	Path     string `json:"path"`
-	Reason   string `json:"reason"`
-	Severity string `json:"severity"` // "info" or "warning"
-	Places   int    `json:"places,omitempty"`
-}
-
-// String says which field is ignored, and why.
-func (f *IgnoredField) String() string {
-	return xdsclient.Ignored{Path: f.Path, Reason: f.Reason, Places: f.Places}.String()
-}
-
-// ignoredOf returns the ignored fields of a resource.
-func ignoredOf(all []xdsclient.Ignored) (list []IgnoredField) {
-	for _, i := range all {
-		list = append(list, IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
-	}
-	return list
-}
+type IgnoredField = xdsclient.Ignored
 
 // VirtualHost is a virtual host that was considered.
 type VirtualHost struct {

@@ -166,7 +166,7 @@ func resourceOf(r *xdsclient.ResourceDump) *Resource {
 // StatusOf describes a resource of a client of the process, of any type.
 func StatusOf(r *xdsclient.ResourceDump) *ResourceStatus {
 	s := resourceOf(r).status()
-	s.Ignored = ignoredOf(r.Ignored())
+	s.Ignored = slices.Clone(r.Ignored())
 	return s
 }
 

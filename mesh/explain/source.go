@@ -115,7 +115,7 @@ func (e *explainer) decode(r *Resource) {
 		}
 	}
 	r.message, _ = r.Raw.UnmarshalNew() // which cannot fail: it was decoded before
-	r.ignored = ignoredOf(typ.Ignored(r.value))
+	r.ignored = slices.Clone(typ.Ignored(r.value))
 }
 
 // status returns what is known of the resource without reading it.
@@ -134,7 +134,7 @@ func (r *Resource) Status() *ResourceStatus {
 	s.State = cmp.Or(s.State, "UNKNOWN")
 	if r.Raw != nil {
 		ignored, err := xdsresource.IgnoredFields(r.Raw)
-		if s.Ignored = ignoredOf(ignored); err != nil {
+		if s.Ignored = ignored; err != nil {
 			s.Faults = []string{"cannot determine the ignored fields: " + err.Error()}
 		}
 	}

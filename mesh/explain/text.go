@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // Bounds on what Text lists. JSON has all of it.
@@ -154,8 +155,8 @@ func (t *text) faults(s *ResourceStatus) {
 	var list []string
 	for i := range s.Ignored {
 		line := s.Ignored[i].String()
-		if severity := s.Ignored[i].Severity; severity != "info" {
-			line = severity + ": " + line
+		if s.Ignored[i].Severity == xdsclient.SeverityWarning {
+			line = "warning: " + line
 		}
 		list = append(list, line)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/styled"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // maxTargets bounds the targets in the heading of a client.
@@ -163,8 +164,8 @@ func (t *text) resource(r *explain.ResourceStatus) {
 	}
 	for i := range r.Ignored {
 		what := "ignored"
-		if severity := r.Ignored[i].Severity; severity != "info" {
-			what = severity + ": ignored"
+		if r.Ignored[i].Severity == xdsclient.SeverityWarning {
+			what = "warning: ignored"
 		}
 		t.line(styled.Plain, 2, "%s: %s", what, &r.Ignored[i])
 	}
