@@ -145,13 +145,13 @@ func (r *Report) certificates(ctx context.Context, config *bootstrap.Config) {
 			r.ok(step, name, "the files can be read")
 		}
 	}
-	r.identities()
+	r.identities(certfiles.Identities())
 }
 
-// identities checks how long the certificates last that are in use.
-func (r *Report) identities() {
+// identities checks how long certificates last that are in use.
+func (r *Report) identities(list []certfiles.Identity) {
 	const step = "certificate"
-	for _, c := range certfiles.Identities() {
+	for _, c := range list {
 		if slices.ContainsFunc(r.Checks, func(before Check) bool { return before.Step == step && before.Name == c.File }) {
 			continue
 		}
@@ -186,7 +186,7 @@ func (r *Report) server(ctx context.Context, s *bootstrap.Server, alone bool) bo
 		step = "HTTP/2"
 	}
 	_, err = ask(ctx, cc)
-	r.identities() // those of channel_creds
+	r.identities(certfiles.Identities()) // those of channel_creds
 	if err != nil {
 		fix := handshakes.about(err.Error())
 		if step != "TLS" {

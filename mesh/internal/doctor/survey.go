@@ -32,9 +32,7 @@ func Process(ctx context.Context, p status.Process, target string) (*Report, err
 			continue
 		}
 		r.servers(s.Time, s.Servers)
-		for _, x := range s.Certificates {
-			r.ok("certificate", x.File, "%s", livestate.CertificateEnd(x.NotAfter.Sub(s.Time)))
-		}
+		r.identities(s.Certificates)
 		for j := range s.Channels {
 			if x := &s.Channels[j]; x.Error != "" {
 				r.fail("see docs/tasks/debugging.md", "channel", x.Target, "%s, %s: %s", x.State, x.Mode, x.Error)
