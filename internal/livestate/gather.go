@@ -222,16 +222,27 @@ func (g *gathering) describe(ctx context.Context, channel *inspect.Channel, name
 	return c
 }
 
+// ServersOf returns the servers of a client, as it has them.
+func ServersOf(d *xdsclient.Dump) (all []Server) {
+	for _, s := range d.Servers {
+		one := Server{URI: s.URI, Connected: s.Connected, NextAttempt: s.NextAttempt}
+		if s.Err != nil {
+			one.Error = text(s.Err.Error())
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
 func (g *gathering) servers() {
 	for _, d := range g.source.Clients {
 		behind := g.behind(d)
-		for _, s := range d.Servers {
-			one := Server{URI: s.URI, Connected: s.Connected}
+		for _, one := range ServersOf(d) {
 			p := Problem{Severity: Degraded, Kind: "server", Subject: "control plane " + text(one.URI), Server: one.URI}
-			if s.Err != nil {
-				one.Error, one.Since, one.NextAttempt = text(s.Err.Error()), g.lostSince(s.URI), s.NextAttempt
+			if one.Error != "" {
+				one.Since = g.lostSince(one.URI)
 				p.Text, p.Since = one.Error, one.Since
-			} else if one.BehindSince = behind[s.URI]; !one.BehindSince.IsZero() {
+			} else if one.BehindSince = behind[one.URI]; !one.BehindSince.IsZero() {
 				p.Text, p.Since = RelayAlone(g.Time.Sub(one.BehindSince)), one.BehindSince
 			}
 			if p.Text != "" {

@@ -41,14 +41,7 @@ const (
 )
 
 // Rank orders Healths, the worst first.
-func (h Health) Rank() int {
-	for i, x := range [...]Health{Failing, Degraded, Unknown, Healthy} {
-		if h == x {
-			return i
-		}
-	}
-	return 4
-}
+func (h Health) Rank() int { return slices.Index([]Health{Failing, Degraded, Unknown, Healthy, Idle}, h) }
 
 // Bounds on a State that leaves the process. A page shows as much as it is asked for.
 const (

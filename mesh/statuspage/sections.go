@@ -48,16 +48,9 @@ func (v *view) clients(w wanted) any {
 func viewClient(c *xdsclient.Dump) clientView {
 	view := clientView{
 		Node: c.Node.GetId(), Cluster: c.Node.GetCluster(), Bootstrap: c.BootstrapSource,
-		Targets: first(c.Targets, targetsShown), Servers: []livestate.Server{}, States: make(map[string]int),
+		Targets: first(c.Targets, targetsShown), Servers: first(livestate.ServersOf(c), serversShown), States: make(map[string]int),
 	}
 	view.More = len(c.Targets) - len(view.Targets)
-	for _, s := range first(c.Servers, serversShown) {
-		one := livestate.Server{URI: s.URI, Connected: s.Connected, NextAttempt: s.NextAttempt}
-		if s.Err != nil {
-			one.Error = s.Err.Error()
-		}
-		view.Servers = append(view.Servers, one)
-	}
 	for i := range c.Resources {
 		view.States[string(c.Resources[i].State)]++
 	}

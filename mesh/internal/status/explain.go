@@ -176,18 +176,16 @@ func splitName(name string, raw *anypb.Any) (string, string) {
 	return name[:i], name[i+1:]
 }
 
-// nameIn returns the name in a resource, which is field 1 in each of the four types, or "".
+// nameIn returns the name in a resource, or "".
 func nameIn(resource *anypb.Any) string {
-	m, err := resource.UnmarshalNew()
-	if err != nil {
+	switch m, _ := resource.UnmarshalNew(); m := m.(type) {
+	case interface{ GetName() string }:
+		return m.GetName()
+	case interface{ GetClusterName() string }:
+		return m.GetClusterName()
+	default:
 		return ""
 	}
-	r := m.ProtoReflect()
-	field := r.Descriptor().Fields().ByNumber(1)
-	if field == nil || field.Kind().String() != "string" || field.IsList() {
-		return ""
-	}
-	return r.Get(field).String()
 }
 
 // Survey fetches the status of a process, and surveys the channel of a target, or all that are not resolved by DNS if target is
