@@ -41,7 +41,9 @@ const (
 )
 
 // Rank orders Healths, the worst first.
-func (h Health) Rank() int { return slices.Index([]Health{Failing, Degraded, Unknown, Healthy, Idle}, h) }
+func (h Health) Rank() int {
+	return slices.Index([]Health{Failing, Degraded, Unknown, Healthy, Idle}, h)
+}
 
 // Bounds on a State that leaves the process. A page shows as much as it is asked for.
 const (
