@@ -134,7 +134,7 @@ func TestViewersShareASnapshot(t *testing.T) {
 	var viewers sync.WaitGroup
 	for range 50 {
 		viewers.Go(func() {
-			if streams := h.snapshots.get(h).peers.streams; len(streams) == 0 || &streams[0] != &first.peers.streams[0] {
+			if streams := h.snapshots.get(h).streams; len(streams) == 0 || &streams[0] != &first.streams[0] {
 				t.Error("a viewer has another overview, or none")
 			}
 		})

@@ -12,23 +12,16 @@ import (
 	"github.com/dynxds/dynxds/mesh/internal/planestate"
 )
 
-// peers are the clients of a control plane, and the same at a glance.
-type peers struct {
-	streams  []controlplane.ClientStatus
-	overview *clients.Overview
-}
-
-// peers returns the clients of the control plane, none without one.
-func (h *handler) peers() (p peers) {
+// peers returns the clients of the control plane, none without one, and the same at a glance.
+func (h *handler) peers() (streams []controlplane.ClientStatus, overview *clients.Overview) {
 	var loads []controlplane.RecentLoad
 	if h.server != nil {
-		p.streams = h.server.Overview()
+		streams = h.server.Overview()
 	}
 	if h.server != nil && h.loads != nil {
 		loads = h.loads()
 	}
-	p.overview = clients.OverviewOf(p.streams, loads)
-	return p
+	return streams, clients.OverviewOf(streams, loads)
 }
 
 // planeTypes are the types whose resources are listed, in order.
@@ -38,22 +31,16 @@ var planeTypes = []string{
 	typeurl.Prefix + "envoy.extensions.transport_sockets.tls.v3.Secret",
 }
 
-// served is what the store of a control plane has at a version.
-type served struct {
-	version   uint64
-	resources []*controlplane.Resource
-}
-
-// served returns what the store has, nothing without one.
-func (h *handler) served() (s served) {
+// served returns what the store has at a version, nothing without a store.
+func (h *handler) served() (version uint64, all []*controlplane.Resource) {
 	if h.store == nil {
-		return s
+		return 0, nil
 	}
-	s.version = h.store.Version()
+	version = h.store.Version()
 	for _, t := range planeTypes {
-		s.resources = append(s.resources, h.store.Resources(t)...)
+		all = append(all, h.store.Resources(t)...)
 	}
-	return s
+	return version, all
 }
 
 // servedView is the resources of a control plane.
@@ -68,9 +55,10 @@ type servedView struct {
 }
 
 func (v *view) served(w wanted) any {
-	s, typ := v.snap.served(), w.get("type")
-	view := servedView{StoreVersion: s.version, Types: make(map[string]int)}
-	view.list = listOf(w, s.resources, resourcesShown, func(r *controlplane.Resource) bool {
+	typ := w.get("type")
+	version, all := v.snap.served()
+	view := servedView{StoreVersion: version, Types: make(map[string]int)}
+	view.list = listOf(w, all, resourcesShown, func(r *controlplane.Resource) bool {
 		short := typeurl.ShortName(r.Any().GetTypeUrl())
 		view.Types[short]++
 		return (typ == "" || typ == short) && w.finds(r.Name(), r.Version())
@@ -106,11 +94,11 @@ const (
 )
 
 func (v *view) peers(w wanted) any {
-	p, state := v.snap.peers, w.get("state")
-	shown := first(p.overview.Destinations, peerDestinations)
+	o, state := v.snap.overview, w.get("state")
+	shown := first(o.Destinations, peerDestinations)
 	return peersView{
-		Standings: p.overview.Standings, Destinations: shown, MoreDestinations: p.overview.MoreDestinations + len(p.overview.Destinations) - len(shown), Partial: p.overview.Partial,
-		list: listOf(w, p.streams, peersShown, func(c controlplane.ClientStatus) bool {
+		Standings: o.Standings, Destinations: shown, MoreDestinations: o.MoreDestinations + len(o.Destinations) - len(shown), Partial: o.Partial,
+		list: listOf(w, v.snap.streams, peersShown, func(c controlplane.ClientStatus) bool {
 			standing := clients.StandingOf(&c, time.Now())
 			return (state == "" || state == standing.String() || state == clients.Behind.String() && standing == clients.Late) && w.finds(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer))
 		}, func(c controlplane.ClientStatus) clients.Client { return clients.ViewOf(&c) }),
@@ -167,7 +155,7 @@ func (v *view) planeOverview(o *overview) *planeView {
 		view.Configuration = &state
 		o.Problems = append(o.Problems, configurationProblems(&state)...)
 	}
-	clients := v.snap.peers.overview
+	clients := v.snap.overview
 	for _, r := range clients.Refusals {
 		o.Problems = append(o.Problems, problemView{Problem: livestate.Problem{
 			Severity: livestate.Failing, Kind: "client", Subject: "client " + r.Client,

@@ -9,6 +9,8 @@ import (
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/clients"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -20,10 +22,11 @@ type snapshot struct {
 	pulse    *livestate.State
 	// methods has, for each of the problems that are shown, a method whose RPCs go to the cluster that has the problem, or "".
 	methods []string
-	// peers are the clients of the control plane of the process.
-	peers peers
-	// served is what its store has. It is called for viewers of that list alone: the store is locked meanwhile. That is work, too.
-	served func() served
+	// streams are the clients of the control plane of the process, and overview is the same at a glance.
+	streams  []controlplane.ClientStatus
+	overview *clients.Overview
+	// served is what its store has at a version. It is called for viewers of that list alone: the store is locked meanwhile. That is work, too.
+	served func() (uint64, []*controlplane.Resource)
 }
 
 // entry is a resource of a client.
@@ -34,13 +37,15 @@ type entry struct {
 
 // take takes a snapshot, and returns how long it has waited for balancers.
 func (h *handler) take() (snap *snapshot, waited time.Duration) {
-	snap = &snapshot{channels: channels.Inspect(), peers: h.peers()}
-	snap.served = sync.OnceValue(func() served {
-		began, s := time.Now(), h.served()
+	snap = &snapshot{channels: channels.Inspect()}
+	snap.streams, snap.overview = h.peers()
+	snap.served = sync.OnceValues(func() (uint64, []*controlplane.Resource) {
+		began := time.Now()
+		version, all := h.served()
 		h.snapshots.mu.Lock()
 		defer h.snapshots.mu.Unlock()
 		h.snapshots.work += time.Since(began)
-		return s
+		return version, all
 	})
 	for _, c := range xdsclient.Clients() {
 		d := c.Dump()
