@@ -82,8 +82,7 @@ func TestLargestState(t *testing.T) {
 		s.Servers = append(s.Servers, Server{URI: long, Error: long})
 		s.Channels = append(s.Channels, Channel{Target: long, Error: long, RPCs: rpcs()})
 	}
-	s.Bound()
-	text, err := json.Marshal(&s)
+	text, err := json.Marshal(s.Values())
 	if err != nil || len(text) > 3<<20 {
 		t.Errorf("the largest state has %d bytes (%v)", len(text), err)
 	}
@@ -110,7 +109,9 @@ func TestNamesStay(t *testing.T) {
 	if c.RPCs == nil || len(p.Subject)+len(p.Text) > 6<<10 || strings.ContainsAny(p.Subject+p.Text, "\x01\u202e") {
 		t.Errorf("the texts are %q, %q", p.Subject, p.Text)
 	}
-	s.Bound()
+	if text, err := json.Marshal(s.Values()); err != nil || json.Unmarshal(text, s) != nil {
+		t.Fatal(err)
+	}
 	c = s.Clusters[0]
 	for _, name := range []string{c.Name, c.Target, c.BadEndpoints[0].Addresses[0], s.Channels[0].Target, s.Servers[0].URI, s.Problems[0].Cluster, s.Problems[0].Target, s.Problems[1].Server} {
 		if len(name) > 1200 {

@@ -8,10 +8,10 @@
 package livestate
 
 import (
+	"bytes"
 	"cmp"
-	"reflect"
+	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -191,8 +191,7 @@ type SplitCluster struct {
 	Minute outcomes.Minute `json:"minute"`
 }
 
-// Bound leaves out what is beyond the bounds of a State that leaves the process. Names are as they are until then, as they are
-// keys; those that are too long are cut.
+// Bound leaves out what is beyond the bounds of a State that leaves the process.
 func (s *State) Bound() {
 	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
@@ -217,12 +216,18 @@ func (s *State) Bound() {
 		c.Routes, _ = bound(c.Routes, room)
 		room -= len(c.Routes)
 	}
-	*s = *Cut(s, func(name string, sentence bool) string {
+}
+
+// Values returns what leaves the process, as JSON has it. Names are as they are until then, as they are keys; those that are too long are
+// cut.
+func (s *State) Values() map[string]any {
+	s.Bound()
+	return Values(s, func(name string, sentence bool) string {
 		if sentence || len(name) <= bounds.ErrorText {
 			return name
 		}
 		return text(name)
-	}).(*State)
+	}).(map[string]any)
 }
 
 func bound[T any](all []T, limit int) ([]T, int) {
@@ -236,45 +241,28 @@ var sentences = map[string]bool{
 	"first_fault": true, "waiting": true, "reports": true, "reasons": true, "subject": true, "where": true,
 }
 
-// Cut returns a value for JSON in which each text is what a function makes of it, and of whether it is a sentence. The value itself,
-// which others may have, is not changed.
-func Cut(value any, cut func(text string, sentence bool) string) any {
-	c := reflect.New(reflect.TypeOf(value)).Elem()
-	c.Set(reflect.ValueOf(value))
-	cutIn(c, false, cut)
-	return c.Interface()
+// Values returns a value for JSON as maps, lists, texts and numbers. Each text is what a function makes of it, and of whether it is a
+// sentence.
+func Values(value any, cut func(text string, sentence bool) string) (values any) {
+	content, _ := json.Marshal(value) // of texts, numbers and times, which cannot fail
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.UseNumber()
+	_ = d.Decode(&values)
+	return cutIn(values, false, cut)
 }
 
-// cutIn cuts the texts in a value that may be set, behind copies of its pointers and slices.
-func cutIn(v reflect.Value, sentence bool, cut func(string, bool) string) {
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(cut(v.String(), sentence))
-	case reflect.Pointer:
-		if v.IsNil() {
-			return
+func cutIn(value any, sentence bool, cut func(string, bool) string) any {
+	switch v := value.(type) {
+	case string:
+		return cut(v, sentence)
+	case []any:
+		for i := range v {
+			v[i] = cutIn(v[i], sentence, cut)
 		}
-		c := reflect.New(v.Type().Elem())
-		c.Elem().Set(v.Elem())
-		v.Set(c)
-		cutIn(c.Elem(), sentence, cut)
-	case reflect.Slice:
-		if v.IsNil() {
-			return
-		}
-		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
-		reflect.Copy(c, v)
-		v.Set(c)
-		for i := range c.Len() {
-			cutIn(c.Index(i), sentence, cut)
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			field := v.Type().Field(i)
-			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if key != "-" && (field.IsExported() || field.Anonymous) {
-				cutIn(v.Field(i), sentences[key], cut)
-			}
+	case map[string]any:
+		for key := range v {
+			v[key] = cutIn(v[key], sentences[key], cut)
 		}
 	}
+	return value
 }

@@ -156,7 +156,7 @@ const (
 
 // clipped returns a value for JSON with its texts from outside shortened.
 func clipped(value any) any {
-	return livestate.Cut(value, func(text string, sentence bool) string {
+	return livestate.Values(value, func(text string, sentence bool) string {
 		if sentence {
 			return clip(text, maxError)
 		}

@@ -2,7 +2,6 @@ package csds
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -225,11 +224,8 @@ func bypassing(ctx context.Context) *statusv3.ClientConfig {
 // can print, as it is of a type that all of them know.
 func stateConfig(ctx context.Context, source *livestate.Source) *statusv3.ClientConfig_GenericXdsConfig {
 	state := livestate.Take(ctx, source)
-	state.Bound()
 	// Nothing of this can fail: a State has nothing but texts, numbers and times.
-	text, _ := json.Marshal(state)
-	values := new(structpb.Struct)
-	_ = values.UnmarshalJSON(text)
+	values, _ := structpb.NewStruct(state.Values())
 	content, _ := anypb.New(values)
 	return &statusv3.ClientConfig_GenericXdsConfig{
 		TypeUrl: content.GetTypeUrl(), Name: StateName, VersionInfo: livestate.Format, XdsConfig: content,
