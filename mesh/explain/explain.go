@@ -233,11 +233,7 @@ func (e *explainer) examine(status *ResourceStatus, r *Resource) {
 	case status.Error != "":
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
-	status.Faults = e.implementation.rejects(r.value, r.message)
-	if r.rejected != "" {
-		status.Faults = append(status.Faults, r.rejected)
-	}
-	if len(status.Faults) > 0 {
+	if status.Faults = r.rejected; len(status.Faults) > 0 {
 		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
 	}
 }

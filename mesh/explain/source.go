@@ -63,13 +63,13 @@ type Resource struct {
 	Raw *anypb.Any
 
 	// value is that of Raw; nil: decode makes it, or err. message is Raw as a message, for what the value does not keep: levels, the
-	// configurations of filters, and places. ignored are the fields that the client ignores, and rejected is why it rejects the resource, or "".
+	// configurations of filters, and places. ignored are the fields that the client ignores, and rejected is why it rejects the resource.
 	decoded  bool
 	value    any
 	err      error
 	message  proto.Message
 	ignored  []IgnoredField
-	rejected string
+	rejected []string
 }
 
 // types has the types of resources by type URL.
@@ -106,7 +106,7 @@ func (e *explainer) decode(r *Resource) {
 		if value, err := xdsresource.DecodeClusterAs(as.Implementation, r.Raw); err == nil {
 			r.value = value
 		} else {
-			r.rejected = as.name + " has no policy of load_balancing_policy that it could use"
+			r.rejected = []string{as.name + " has no policy of load_balancing_policy that it could use"}
 		}
 	}
 	if r.value == nil {
@@ -116,6 +116,7 @@ func (e *explainer) decode(r *Resource) {
 	}
 	r.message, _ = r.Raw.UnmarshalNew() // which cannot fail: it was decoded before
 	r.ignored = slices.Clone(typ.Ignored(r.value))
+	r.rejected = append(e.implementation.rejects(r.value, r.message), r.rejected...)
 }
 
 // status returns what is known of the resource without reading it.
