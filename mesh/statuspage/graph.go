@@ -160,7 +160,6 @@ func (g *graphView) routes(w wanted, host *xdsresource.VirtualHost, target strin
 	for i := range all {
 		all[i] = i
 	}
-	var shown []int
 	g.Routes = listOf(w, all, routesShown, func(i int) bool {
 		r := host.Routes[i]
 		switch {
@@ -169,17 +168,14 @@ func (g *graphView) routes(w wanted, host *xdsresource.VirtualHost, target strin
 			return false
 		}
 		return w.finds(r.Name, r.Match.Path) || leadsTo(r, func(cluster string) bool { return w.finds(cluster) })
-	}, func(i int) routeView {
-		shown = append(shown, i)
-		return viewRoute(i, host.Routes[i], traffic)
-	})
+	}, func(i int) routeView { return viewRoute(i, host.Routes[i], traffic) })
 	if chosen != "" && route == "" {
 		g.add(inspect.Cluster{Name: chosen}, "")
 		return
 	}
 	seen := make(map[string]bool)
-	for _, i := range shown {
-		for name := range host.Routes[i].Clusters {
+	for _, r := range g.Routes.Items {
+		for name := range host.Routes[r.Index].Clusters {
 			switch {
 			case seen[name]:
 			case len(g.Clusters) < graphClusters:
@@ -306,8 +302,7 @@ type clusterView struct {
 	ID string `json:"id"`
 	// Of is the aggregate cluster that has this one as a member.
 	Of string `json:"of,omitempty"`
-	// Why is the reason of its phase in words, and Reasons are those of its members, or of its priorities.
-	Why        string        `json:"why,omitempty"`
+	// Reasons are why its members, or its priorities, are in use or not.
 	Reasons    []string      `json:"reasons,omitempty"`
 	Resource   *resourceView `json:"resource,omitempty"`
 	Assignment *resourceView `json:"assignment,omitempty"`
@@ -378,7 +373,7 @@ func (v *view) fill(c *clusterView, client *xdsclient.Dump) {
 	if c.Phase == "" { // the channel does not have it
 		return
 	}
-	c.Why, c.Reasons = livestate.Why(&c.Cluster), first(livestate.Reasons(&c.Cluster), max(membersShown, len(c.Priorities)))
+	c.Reasons = first(livestate.Reasons(&c.Cluster), max(membersShown, len(c.Priorities)))
 	c.Members = first(c.Members, membersShown)
 	for i := range c.Members {
 		c.Members[i].Cluster = inspect.Cluster{Name: c.Members[i].Cluster.Name}

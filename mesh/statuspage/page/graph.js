@@ -60,7 +60,7 @@ function cluster(c, ids, usual) {
     h(".meta", null, [c.kind, c.policy].filter(Boolean).join(" · "), c.of && [" · member of ", name(c.of)]),
     h(".meta", null, version(r, usual)), failure(r), ignored(r),
     c.switching && h(".meta", null, "A newer version gets ready."),
-    c.phase === "failed" && !r.error && error(c.why), notes && h(".meta", null, c.notes),
+    c.phase === "failed" && !r.error && error(c.error), notes && h(".meta", null, c.notes),
     c.kind && c.kind !== "aggregate" && h(".meta", null, plural(c.endpoints, "endpoint"), c.usable < c.endpoints && `, ${c.usable} usable`,
       a && [": ", a.name !== c.name && [name(a.name), " "], a.state !== "ACKED" && [badge(a.state || "not requested"), " "], version(a, usual)]),
     a && [failure(a), ignored(a)],
