@@ -254,8 +254,6 @@ func SameTarget(one, other string) bool {
 
 // read unmarshals a message that was decoded before, so that it cannot fail, and returns it.
 func read[M proto.Message](a *anypb.Any, m M) M {
-	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
-		proto.Reset(m)
-	}
+	_ = proto.Unmarshal(a.GetValue(), m)
 	return m
 }
