@@ -86,8 +86,8 @@ func take(ctx context.Context, s *Source, since time.Time, reports []*outcomes.R
 	if since.Before(now) {
 		g.CountingSince = since
 	}
-	g.rpcs.Seconds = int(min(max(now.Sub(since), 0)/time.Second, outcomes.Seconds))
 	g.count(reports)
+	g.rpcs.Seconds = int(min(max(now.Sub(since), 0)/time.Second, outcomes.Seconds))
 	g.servers()
 	g.certificates()
 	clusters := g.ask(ctx)
@@ -126,9 +126,7 @@ func (g *gathering) count(reports []*outcomes.Report) {
 		if !targets[r.Target] || r.Started == 0 {
 			continue
 		}
-		g.rpcs.Started += r.Minute.Started
-		g.rpcs.Ended += r.Minute.Ended
-		g.rpcs.Failed += r.Minute.Failed
+		g.rpcs.Add(&r.Minute)
 		k := clusterKey{r.Target, r.Cluster}
 		sum := g.counted[k]
 		if sum == nil {
@@ -284,9 +282,7 @@ func (g *gathering) behind(d *xdsclient.Dump) map[string]time.Time {
 		// That a server itself is unreachable is no Failure.
 		if f := r.Failure; f != nil && f.Err.Kind == xdsclient.KindUnreachable {
 			g.covered[resourceKey{r.TypeURL, r.Name}] = true
-			if since := all[f.Err.Server]; since.IsZero() || f.Time.Before(since) {
-				all[f.Err.Server] = f.Time
-			}
+			all[f.Err.Server] = earliest(all[f.Err.Server], f.Time)
 		}
 	}
 	return all

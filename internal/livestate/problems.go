@@ -79,9 +79,7 @@ func (g *gathering) clusterProblem(c *Cluster) {
 		same.same++
 		same.weight += p.weight
 		same.ended += p.ended
-		if !p.Since.IsZero() && (same.Since.IsZero() || p.Since.Before(same.Since)) {
-			same.Since = p.Since
-		}
+		same.Since = earliest(same.Since, p.Since)
 		return
 	}
 	g.told[cause] = len(g.Problems)
@@ -157,6 +155,8 @@ func compareTimes(a, b time.Time) int {
 		return -1
 	}
 }
+
+func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, compareTimes) }
 
 // where returns the place of the first bad endpoint of a cluster, or else of the cluster, in the documents that
 // the resources were made of.

@@ -122,6 +122,14 @@ type Minute struct {
 	P99 *float64 `json:"p99_ms,omitempty"`
 }
 
+// Add adds what became of other RPCs, without their latencies.
+func (m *Minute) Add(x *Minute) {
+	m.Seconds = max(m.Seconds, x.Seconds)
+	m.Started += x.Started
+	m.Ended += x.Ended
+	m.Failed += x.Failed
+}
+
 // Rate is how many RPCs began in a second.
 func (m *Minute) Rate() float64 { return float64(m.Started) / float64(max(m.Seconds, 1)) }
 
@@ -192,10 +200,7 @@ func (r *Report) Add(x *Report) {
 	for code, n := range x.Codes {
 		r.Codes[code] += n
 	}
-	r.Minute.Started += x.Minute.Started
-	r.Minute.Ended += x.Minute.Ended
-	r.Minute.Failed += x.Minute.Failed
-	r.Minute.Seconds = max(r.Minute.Seconds, x.Minute.Seconds)
+	r.Minute.Add(&x.Minute)
 	if x.Last != nil && (r.Last == nil || x.Last.Time.After(r.Last.Time)) {
 		r.Last = x.Last
 	}

@@ -189,10 +189,7 @@ func (d *Destination) addRPCs(m *outcomes.Minute) {
 	if d.RPCs == nil {
 		d.RPCs = new(outcomes.Minute)
 	}
-	d.RPCs.Seconds = max(d.RPCs.Seconds, m.Seconds)
-	d.RPCs.Started += m.Started
-	d.RPCs.Ended += m.Ended
-	d.RPCs.Failed += m.Failed
+	d.RPCs.Add(m)
 }
 
 // merge adds the overview of a replica.
