@@ -191,8 +191,9 @@ type SplitCluster struct {
 	Minute outcomes.Minute `json:"minute"`
 }
 
-// Bound leaves out what is beyond the bounds of a State that leaves the process.
-func (s *State) Bound() {
+// Values returns what leaves the process, as JSON has it, and leaves out what is beyond the bounds. Names are as they are until then, as they
+// are keys; those that are too long are cut.
+func (s *State) Values() map[string]any {
 	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
 	if len(s.Channels) > maxChannels {
@@ -216,12 +217,6 @@ func (s *State) Bound() {
 		c.Routes, _ = bound(c.Routes, room)
 		room -= len(c.Routes)
 	}
-}
-
-// Values returns what leaves the process, as JSON has it. Names are as they are until then, as they are keys; those that are too long are
-// cut.
-func (s *State) Values() map[string]any {
-	s.Bound()
 	return Values(s, func(name string, sentence bool) string {
 		if sentence || len(name) <= bounds.ErrorText {
 			return name
