@@ -67,7 +67,9 @@ func (f *file) read(doc document.Value) {
 }
 
 func (f *file) readPolicy(doc document.Value, kind string) {
-	f.content.Policies = append(f.content.Policies, meshpolicy.Read(doc, kind, nil)...)
+	if p := meshpolicy.Read(doc, kind, nil); p != nil {
+		f.content.Policies = append(f.content.Policies, p)
+	}
 }
 
 func source(v document.Value) meshroute.Source {

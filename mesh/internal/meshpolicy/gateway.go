@@ -28,8 +28,8 @@ func (r *reader) note(v document.Value, text string) {
 	r.notes = append(r.notes, note)
 }
 
-// readRoute reads a route of the Gateway API.
-func (r *reader) readRoute(doc document.Value) []*Policy {
+// readRoute reads a route of the Gateway API. ok is false if what stands before its rules has an error.
+func (r *reader) readRoute(doc document.Value) (p Policy, ok bool) {
 	var spec document.Object
 	problem := doc.Try(func() { spec = r.readRouteHead(doc) })
 	rules := r.readRules(spec.Field("rules").Items())
@@ -38,12 +38,9 @@ func (r *reader) readRoute(doc document.Value) []*Policy {
 		rules = []Rule{{Matches: matches, NoBackends: true}} // for all requests
 	}
 	at := doc.Position()
-	p := Policy{Kind: r.kind, Name: r.kind + "/" + routeName(r.name, r.namespace), Source: Source{at.File, at.Line}}
+	p = Policy{Kind: r.kind, Name: r.kind + "/" + routeName(r.name, r.namespace), Source: Source{at.File, at.Line}}
 	p.To = r.parents(spec.Require("parentRefs"), rules)
-	if p.Notes = r.notes; problem != "" || len(p.To) == 0 {
-		return nil
-	}
-	return []*Policy{New(p)}
+	return p, problem == ""
 }
 
 // readRouteHead reads what stands before the spec, and the hostnames.

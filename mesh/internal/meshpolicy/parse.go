@@ -19,7 +19,9 @@ const APIVersion = "dynxds.io/v1alpha1"
 func Parse(name string, data []byte) (policies []*Policy, err error) {
 	var faults document.Faults
 	for _, doc := range document.Parse(name, data, &faults) {
-		policies = append(policies, Read(doc, DocumentKind, nil)...)
+		if p := Read(doc, DocumentKind, nil); p != nil {
+			policies = append(policies, p)
+		}
 	}
 	return policies, faults.Err()
 }
@@ -33,23 +35,25 @@ type ServiceNaming func(name, namespace, port string) string
 //
 // naming is for a cluster, where an object stays that has errors: a rule with an error fails its requests, and so does a backend of a route
 // that is no Service, whose name ends with UnknownKind. The other rules and backends are used, unless nobody can say for which requests
-// they are. nil is for a folder: services have no ports there, and a document with an error is no policy.
-func Read(doc document.Value, kind string, naming ServiceNaming) (policies []*Policy) {
+// they are: then there is no policy (nil). A naming of nil is for a folder: services have no ports there, and a document with an error is
+// no policy.
+func Read(doc document.Value, kind string, naming ServiceNaming) *Policy {
 	r := reader{kind: kind, isRoute: kind != DocumentKind, serviceName: naming}
 	if naming == nil {
 		r.inFolder, r.serviceName = true, func(name, namespace, _ string) string { return KubernetesName(name, namespace) }
 	}
-	problem := doc.Try(func() {
-		if r.isRoute {
-			policies = r.readRoute(doc)
-		} else {
-			policies = r.readPolicy(doc)
-		}
-	})
-	if r.inFolder && problem != "" {
+	read := r.readPolicy
+	if r.isRoute {
+		read = r.readRoute
+	}
+	var p Policy
+	ok := false
+	problem := doc.Try(func() { p, ok = read(doc) })
+	if !ok || len(p.To) == 0 || r.inFolder && problem != "" {
 		return nil
 	}
-	return policies
+	p.Notes = r.notes
+	return New(p)
 }
 
 // reader reads one document.
@@ -65,16 +69,13 @@ type reader struct {
 	notes           []document.Fault
 }
 
-// readPolicy reads a MeshHTTPRoute.
-func (r *reader) readPolicy(doc document.Value) []*Policy {
-	var p Policy
+// readPolicy reads a MeshHTTPRoute. ok is false if what stands before its destinations has an error.
+func (r *reader) readPolicy(doc document.Value) (p Policy, ok bool) {
 	var clients TargetRef
 	var to []document.Value
 	problem := doc.Try(func() { p, clients, to = r.readHead(doc) })
-	if p.To = r.readDestinations(to, clients); problem != "" || len(p.To) == 0 {
-		return nil
-	}
-	return []*Policy{New(p)}
+	p.To = r.readDestinations(to, clients)
+	return p, problem == ""
 }
 
 // readHead reads a policy in either form of Kuma, but for its destinations: with its name at the top, or in metadata. What Kuma

@@ -87,7 +87,9 @@ func parse(text string) ([]*meshpolicy.Policy, error) {
 		if kind != meshpolicy.GRPCRouteKind && kind != meshpolicy.HTTPRouteKind {
 			kind = meshpolicy.DocumentKind
 		}
-		policies = append(policies, meshpolicy.Read(doc, kind, nil)...)
+		if p := meshpolicy.Read(doc, kind, nil); p != nil {
+			policies = append(policies, p)
+		}
 	}
 	return policies, faults.Err()
 }

@@ -21,13 +21,13 @@ var clientTags = []string{meshpolicy.NamespaceTag, identity.AccountTag, identity
 
 // readPolicy reads a MeshHTTPRoute of a namespace. Its authors decide about the requests to the Services of their own namespace,
 // and about those of their own namespace's clients to others.
-func readPolicy(doc document.Value, namespace string) []*meshpolicy.Policy {
+func readPolicy(doc document.Value, namespace string) *meshpolicy.Policy {
 	naming := func(name, in, port string) string { return hostName(name, cmp.Or(in, namespace), port) }
-	policies := meshpolicy.Read(doc, meshpolicy.DocumentKind, naming)
-	if len(policies) == 0 {
+	p := meshpolicy.Read(doc, meshpolicy.DocumentKind, naming)
+	if p == nil {
 		return nil
 	}
-	to := policies[0].To
+	to := p.To
 	clients := to[0].Clients
 	for _, tag := range slices.Sorted(maps.Keys(clients.Tags)) {
 		if !slices.Contains(clientTags, tag) {
@@ -50,5 +50,5 @@ func readPolicy(doc document.Value, namespace string) []*meshpolicy.Policy {
 		}
 		to[i].Clients.Tags = own
 	}
-	return policies
+	return p
 }

@@ -49,21 +49,19 @@ func (r *routes) readGrants() map[grantee]map[named]bool {
 // grantee is whom grants for a route are for.
 func (r *Route) grantee() grantee { return grantee{r.Object.GetKind(), r.Object.GetNamespace()} }
 
-// resolve makes the policies of a route.
+// resolve makes the policy of a route.
 func (r *routes) resolve(of *Route) {
-	of.uses, of.policies, of.Unresolved = nil, nil, map[string][]string{}
+	of.uses, of.policy, of.Unresolved = nil, nil, map[string][]string{}
 	of.Parents = r.parents(of)
-	for _, p := range of.written {
-		if p = r.policy(of, p); p != nil {
-			of.policies = append(of.policies, p)
-		}
+	if of.written != nil {
+		of.policy = r.policy(of, of.written)
 	}
 	if of.isPolicy() {
 		of.Parents = []Parent{{}}
-		for _, p := range of.policies {
-			for i := range p.To {
-				of.Parents[0].bound = append(of.Parents[0].bound, binding{service: p.To[i].TargetRef.Name})
-			}
+	}
+	if of.isPolicy() && of.policy != nil {
+		for i := range of.policy.To {
+			of.Parents[0].bound = append(of.Parents[0].bound, binding{service: of.policy.To[i].TargetRef.Name})
 		}
 	}
 }

@@ -53,12 +53,12 @@ type Route struct {
 	Parents []Parent
 	// Unresolved are why backends cannot be used, by the reason that the condition of the route has.
 	Unresolved map[string][]string
-	// written are the policies as the object says them: with names of Services, with or without ports. Rules with an error fail their
-	// requests, and there is no policy if nobody can say for which requests it is.
-	written []*meshroute.Policy
-	// policies are those with names of services of the mesh, and uses the Services that these depend on.
-	policies []*meshroute.Policy
-	uses     []named
+	// written is the policy as the object says it: with names of Services, with or without ports. Rules with an error fail their
+	// requests, and it is nil if nobody can say for which requests they are.
+	written *meshroute.Policy
+	// policy is that with names of services of the mesh, nil if it is for none, and uses has the Services that it depends on.
+	policy *meshroute.Policy
+	uses   []named
 	// consumers are all bindings of consumer routes, of all routes.
 	consumers map[binding]bool
 }
@@ -126,11 +126,9 @@ func Conditions(status []any) (list []map[string]any) {
 // Concerns reports whether the route has rules for the requests of a client to a service.
 func (r *Route) Concerns(c meshroute.Client, service string) bool {
 	consumes := r.consumers[binding{service, c.Tag(meshpolicy.NamespaceTag)}]
-	return slices.ContainsFunc(r.policies, func(p *meshroute.Policy) bool {
-		return slices.ContainsFunc(p.To, func(t meshpolicy.To) bool {
-			displaced := consumes && p.Kind != "" && len(t.Clients.Tags) == 0
-			return !displaced && t.Clients.Selects(c) && (t.TargetRef.Name == service || t.TargetRef.Name == "")
-		})
+	return r.policy != nil && slices.ContainsFunc(r.policy.To, func(t meshpolicy.To) bool {
+		displaced := consumes && r.policy.Kind != "" && len(t.Clients.Tags) == 0
+		return !displaced && t.Clients.Selects(c) && (t.TargetRef.Name == service || t.TargetRef.Name == "")
 	})
 }
 
@@ -172,7 +170,9 @@ func (r *routes) update(renamed map[named]bool) (changed bool) {
 				}
 			}
 			read[object.GetUID()] = now
-			policies = append(policies, now.policies...)
+			if now.policy != nil {
+				policies = append(policies, now.policy)
+			}
 		}
 	}
 	r.read = read
@@ -201,10 +201,10 @@ func (r *routes) show() {
 	grpc, consumers := make(map[binding]string), make(map[binding]bool)
 	for _, of := range r.read {
 		for _, b := range of.bound() {
-			if b.consumer != "" && len(of.policies) > 0 {
+			if b.consumer != "" && of.policy != nil {
 				consumers[b] = true
 			}
-			if of.Object.GetKind() == meshpolicy.GRPCRouteKind && len(of.policies) > 0 {
+			if of.Object.GetKind() == meshpolicy.GRPCRouteKind && of.policy != nil {
 				grpc[b] = max(grpc[b], of.Name()) // always the same one
 			}
 		}
@@ -280,9 +280,9 @@ func readRoute(kind string, object *unstructured.Unstructured) *Route {
 	var faults, unknown document.Faults
 	for _, doc := range document.ParseOpen(r.Name(), text, &faults, &unknown) {
 		if r.isPolicy() {
-			r.written = append(r.written, readPolicy(doc, object.GetNamespace())...)
+			r.written = readPolicy(doc, object.GetNamespace())
 		} else {
-			r.written = append(r.written, meshpolicy.Read(doc, kind, hostName)...)
+			r.written = meshpolicy.Read(doc, kind, hostName)
 		}
 	}
 	for i := range faults.List {
@@ -297,11 +297,9 @@ func readRoute(kind string, object *unstructured.Unstructured) *Route {
 }
 
 // inForce reports whether a rule is used that has no error.
-func inForce(written []*meshroute.Policy) bool {
-	return slices.ContainsFunc(written, func(p *meshroute.Policy) bool {
-		return slices.ContainsFunc(p.To, func(t meshpolicy.To) bool {
-			return slices.ContainsFunc(t.Rules, func(r meshpolicy.Rule) bool { return r.Problem == "" })
-		})
+func inForce(written *meshroute.Policy) bool {
+	return written != nil && slices.ContainsFunc(written.To, func(t meshpolicy.To) bool {
+		return slices.ContainsFunc(t.Rules, func(r meshpolicy.Rule) bool { return r.Problem == "" })
 	})
 }
 
