@@ -22,13 +22,7 @@ const (
 // reported in errors, and the others are still returned. JSON is read as such:
 // it has a few strings that YAML lacks. Errors show the name as the file's.
 func Parse(name string, data []byte, faults *Faults) []Value {
-	return ParseOpen(name, data, faults, faults)
-}
-
-// ParseOpen is Parse for documents that may have fields that their readers do not know yet: these are not in errors, but in
-// unknown.
-func ParseOpen(name string, data []byte, faults, unknown *Faults) []Value {
-	file := &source{name: name, faults: faults, unknown: unknown}
+	file := &source{name: name, faults: faults, unknown: faults}
 	if len(data) > MaxSize {
 		faults.Add(Fault{File: name, Problem: fmt.Sprintf("the file has %d bytes, more than %d", len(data), MaxSize)})
 		return nil
@@ -51,6 +45,13 @@ func ParseOpen(name string, data []byte, faults, unknown *Faults) []Value {
 		}
 	}
 	return documents
+}
+
+// ParseObject returns an object of an API server, whose JSON is on one line: nothing in it has a line. Fields that its reader does not know
+// yet are not in faults, but in unknown. ok is false if the object cannot be read.
+func ParseObject(name string, text []byte, faults, unknown *Faults) (object Value, ok bool) {
+	file, root := &source{name: name, faults: faults, unknown: unknown}, fromJSON(text)
+	return Value{node: root, file: file}, file.check(root, -1, maxDepth)
 }
 
 // source is a file that is being read.

@@ -24,7 +24,7 @@ func (s *Source) routeReports() (list []meshroute.Report) {
 		switch {
 		case errors.As(r.Faults, &faults):
 			for _, fault := range faults.List {
-				fault.File, fault.Line = "", 0
+				fault.File = ""
 				path := fault.Path
 				fault.Path = ""
 				add(meshroute.Error, path, fault.String())

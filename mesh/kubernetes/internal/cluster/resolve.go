@@ -136,13 +136,9 @@ func text(v any) string {
 func (r *routes) policy(of *Route, written *meshroute.Policy) *meshroute.Policy {
 	p := *written
 	p.Name = of.Object.GetKind() + "/" + of.Name()
-	p.Source, p.Author = meshroute.Source{File: written.Source.File}, of.Object.GetNamespace()
+	p.Author = of.Object.GetNamespace()
 	p.Complete = !of.isPolicy()
 	p.Created = of.Object.GetCreationTimestamp().Unix()
-	p.Notes = slices.Clone(p.Notes)
-	for i := range p.Notes {
-		p.Notes[i].Line = 0
-	}
 	p.To = nil
 	seen := make(map[string]bool)
 	for _, to := range written.To {
@@ -171,27 +167,20 @@ func (r *routes) policy(of *Route, written *meshroute.Policy) *meshroute.Policy 
 	return meshpolicy.New(p)
 }
 
-// rules returns the rules for a parent with other names of backends, and without lines.
+// rules returns the rules for a parent with other names of backends.
 func (r *routes) rules(of *Route, written []meshpolicy.Rule, parent named) []meshpolicy.Rule {
 	list := slices.Clone(written)
 	for i := range list {
 		rule := &list[i]
-		rule.Line, rule.Lines = 0, [meshpolicy.NumFields]int{}
-		rule.Matches = slices.Clone(rule.Matches)
-		for j := range rule.Matches {
-			rule.Matches[j].Line = 0
-		}
-		rule.BackendRefs = slices.Clone(rule.BackendRefs)
-		for j := range rule.BackendRefs {
-			rule.BackendRefs[j].Name = r.backend(of, rule.BackendRefs[j].Name, parent)
-		}
-		rule.Filters = slices.Clone(rule.Filters)
+		rule.BackendRefs, rule.Filters = slices.Clone(rule.BackendRefs), slices.Clone(rule.Filters)
 		for j, f := range rule.Filters {
 			if f.Mirror != nil {
 				mirror := *f.Mirror
-				mirror.Name = r.backend(of, mirror.Name, parent)
 				rule.Filters[j].Mirror = &mirror
 			}
+		}
+		for ref := range rule.References() {
+			ref.Name = r.backend(of, ref.Name, parent)
 		}
 	}
 	return list

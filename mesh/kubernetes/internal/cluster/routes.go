@@ -266,7 +266,7 @@ func isService(parent any) bool {
 	return of["kind"] == "Service" && of["group"] == ""
 }
 
-// readRoute reads an object, whose lines nobody knows.
+// readRoute reads an object.
 func readRoute(kind string, object *unstructured.Unstructured) *Route {
 	r := &Route{Object: object}
 	if !r.isPolicy() && !mayBeRoute(object) {
@@ -278,19 +278,16 @@ func readRoute(kind string, object *unstructured.Unstructured) *Route {
 		return r
 	}
 	var faults, unknown document.Faults
-	for _, doc := range document.ParseOpen(r.Name(), text, &faults, &unknown) {
-		if r.isPolicy() {
-			r.written = readPolicy(doc, object.GetNamespace())
-		} else {
-			r.written = meshpolicy.Read(doc, kind, hostName)
-		}
-	}
-	for i := range faults.List {
-		faults.List[i].Line = 0
+	switch doc, ok := document.ParseObject(r.Name(), text, &faults, &unknown); {
+	case !ok:
+	case r.isPolicy():
+		r.written = readPolicy(doc, object.GetNamespace())
+	default:
+		r.written = meshpolicy.Read(doc, kind, hostName)
 	}
 	r.Faults, r.InForce = faults.Err(), inForce(r.written)
 	for _, f := range unknown.List {
-		// Without the file and line, and what else the field may be called.
+		// Without the file, and what else the field may be called.
 		r.Ignored = append(r.Ignored, document.Fault{Path: f.Path, Problem: f.Problem}.String())
 	}
 	return r
