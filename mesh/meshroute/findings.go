@@ -273,22 +273,14 @@ func (f *findings) onFilters(field string, filters []meshpolicy.Filter) {
 
 func (f *findings) onHeaders(side headeredit.Side, m *meshpolicy.HeaderModifier) {
 	f.differs(dialect.HeaderEdits)
-	check := func(err error) bool {
-		if err != nil {
-			f.add(Warning, "gRPC clients leave this out: %v", err)
-		}
-		return err == nil
-	}
-	for _, option := range headerOptions(m) {
-		name := option.GetHeader().GetKey()
-		if _, err := headeredit.Name(side, name); check(err) {
-			_, err = headeredit.Value(name, option.GetHeader())
-			check(err)
-		}
-	}
+	_, ignored := headeredit.FromOptions(side, headerOptions(m))
 	for _, name := range m.Remove {
-		_, err := headeredit.Name(side, name)
-		check(err)
+		if _, err := headeredit.Removal(side, name); err != nil {
+			ignored = append(ignored, err.Error())
+		}
+	}
+	for _, why := range ignored {
+		f.add(Warning, "gRPC clients leave this out: %s", why)
 	}
 }
 
