@@ -87,7 +87,7 @@ type Summary struct {
 
 // New returns a publisher for an empty store.
 func New(store *controlplane.Store, opts Options) *Publisher {
-	p := &Publisher{store: store, opts: opts, patience: patience, state: &state{}}
+	p := &Publisher{store: store, opts: opts, patience: patience, state: &state{notes: map[string]meshroute.Report{}}}
 	p.tags.Store(&tags{})
 	return p
 }
@@ -128,7 +128,6 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 		return Summary{}, fmt.Errorf("the store refused the update and did not change: %w", err)
 	}
 	p.setTags(next.tags)
-	u.keepNotes()
 	p.state = next
 	reports, rejected := next.reports()
 	return Summary{
@@ -139,7 +138,7 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 
 // read returns the state of a content, without notes. The error has resources of the folder that conflict with those of services and policies.
 func (p *Publisher) read(content *folder.Content) (*state, error) {
-	s := &state{written: make(map[string]written, len(content.Resources)), overridden: map[named]*folder.Resource{}, notes: map[string]meshroute.Report{}}
+	s := &state{written: make(map[string]written, len(content.Resources)), overridden: map[named]*folder.Resource{}}
 	dir := content.Dir
 	if p.opts.NoSources {
 		dir = ""

@@ -54,19 +54,24 @@ type update struct {
 	packed       map[string]*controlplane.Resource
 }
 
-// difference returns the update to another state, whose meshes are built from those of this one.
+// difference returns the update to another state, whose meshes are built from those of this one. Notes on what it does not change stay.
 func (s *state) difference(next *state) *update {
+	next.notes = maps.Clone(s.notes)
 	u := &update{
 		before: s, after: next, put: map[string]*meshroute.Resource{}, deleted: map[string]*meshroute.Resource{},
 		packed: map[string]*controlplane.Resource{},
 	}
 	compare := func(key string) {
-		switch old, now := s.wants(key), next.wants(key); {
+		old, now := s.wants(key), next.wants(key)
+		switch {
 		case now == nil && old != nil:
 			u.deleted[key] = old
 		case now != nil && (old == nil || !old.Equal(now)):
 			u.put[key] = now
+		default:
+			return
 		}
+		delete(next.notes, key)
 	}
 	for i, mesh := range next.meshes {
 		changed, removed := mesh.Changes(s.mesh(i))
@@ -302,15 +307,6 @@ func (u *update) apply(tx *controlplane.Tx) {
 			continue
 		}
 		tx.SetResource(u.packed[k])
-	}
-}
-
-// keepNotes keeps the notes on what the update does not change.
-func (u *update) keepNotes() {
-	for k, note := range u.before.notes {
-		if _, isNew := u.after.notes[k]; !isNew && u.put[k] == nil && u.deleted[k] == nil {
-			u.after.notes[k] = note
-		}
 	}
 }
 
