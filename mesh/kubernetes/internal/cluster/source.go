@@ -54,9 +54,7 @@ type Source struct {
 
 	entries map[named]*entry
 	// order has the keys of entries.
-	order []named
-	// again has when Services are to be marked again.
-	again   map[named]time.Time
+	order   []named
 	content *folder.Content
 	// reports are those on routes and policies.
 	reports []meshroute.Report
@@ -84,7 +82,7 @@ func newSource(opts Options) *Source {
 	}
 	s := &Source{
 		opts: opts, wake: make(chan struct{}, 1), access: make(chan struct{}, 1), marked: map[named]bool{},
-		entries: map[named]*entry{}, again: map[named]time.Time{},
+		entries: map[named]*entry{},
 	}
 	s.watch = &watching{log: opts.Log, ask: opts.Clients.answers, noted: make(chan struct{}, 1)}
 	s.services = follow(s, services, nil, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
@@ -136,11 +134,6 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 	marked, routesMarked := s.marked, s.routesMarked
 	s.marked, s.routesMarked = map[named]bool{}, false
 	s.mu.Unlock()
-	for of, at := range s.again {
-		if !now.Before(at) {
-			marked[of] = true
-		}
-	}
 	changed, renamed := s.content == nil, map[named]bool{}
 	for of := range marked {
 		changed = s.update(of, now, renamed) || changed
@@ -172,10 +165,10 @@ func (s *Source) update(of named, now time.Time, renamed map[named]bool) (change
 		s.entries[of] = e
 		s.order = slices.Insert(s.order, at, of)
 	}
-	before := e.services
+	before, until := e.services, e.until
 	changed = e.update(of, object, s.slicesOf(of), s.opts.Domain, now)
-	if delete(s.again, of); !e.until.IsZero() {
-		s.again[of] = e.until
+	if !e.until.IsZero() && e.until != until {
+		time.AfterFunc(e.until.Sub(now), func() { s.mark(of) })
 	}
 	if object == nil {
 		delete(s.entries, of)
@@ -230,16 +223,6 @@ func (s *Source) Changed() <-chan struct{} { return s.wake }
 
 // AccessChanged has a value when Authorize may decide otherwise than before.
 func (s *Source) AccessChanged() <-chan struct{} { return s.access }
-
-// Again is when Services are to be marked again.
-func (s *Source) Again() (next time.Time) {
-	for _, at := range s.again {
-		if next.IsZero() || at.Before(next) {
-			next = at
-		}
-	}
-	return next
-}
 
 // Close ends the informers.
 func (s *Source) Close() { s.watch.close() }
