@@ -312,7 +312,10 @@ func (m *Mesh) reportsOnReferences() (reports []Report) {
 			continue // authors of their own are not told of the services of others
 		}
 		if suggested++; known == nil {
-			known = names(m.services)
+			for service := range m.services.All {
+				known = append(known, service)
+			}
+			slices.Sort(known)
 		}
 		if nearest := faults.Nearest(name, known); nearest != "" {
 			for i := range reports[first:] {

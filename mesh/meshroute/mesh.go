@@ -2,6 +2,7 @@ package meshroute
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -60,11 +61,8 @@ func (m *Mesh) destination(name string) *destination {
 }
 
 // Resources returns all resources, ordered by their keys.
-func (m *Mesh) Resources() (all []*Resource) {
-	for _, key := range names(m.resources) {
-		all = append(all, m.Resource(key))
-	}
-	return all
+func (m *Mesh) Resources() []*Resource {
+	return slices.SortedFunc(m.All, func(a, b *Resource) int { return strings.Compare(a.Key(), b.Key()) })
 }
 
 // Resource returns the resource with a key, nil for none.
@@ -98,16 +96,6 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 		}
 	})
 	return changed, removed
-}
-
-// names returns the names in a map, in order.
-func names[V comparable](m pmap.Map[V]) []string {
-	list := make([]string, 0, m.Len())
-	for name := range m.All {
-		list = append(list, name)
-	}
-	slices.Sort(list)
-	return list
 }
 
 // Routes returns a client's RouteConfiguration for a service, or the error in its place: the variant

@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -127,7 +128,7 @@ func (r *reader) readSession(v document.Value, unique string) *Session {
 		r.note(idle, "idleTimeout has no effect")
 	}
 	if o.Field("type").OneOf("Cookie", "Header") == "Header" {
-		name := firstOf(o.Field("header").Object("name").Field("name"), o.Field("sessionName"))
+		name := cmp.Or(o.Field("header").Object("name").Field("name"), o.Field("sessionName"))
 		if !name.Present() {
 			o.Fault("add header: {name: …}", "the header with the session has no name")
 		}
@@ -136,9 +137,9 @@ func (r *reader) readSession(v document.Value, unique string) *Session {
 		}
 		return &Session{Path: "/", Header: ReadSessionHeader(name)}
 	}
-	c := firstOf(o.Field("cookie"), o.Field("cookieConfig")).Object("name", "path", "lifetimeType")
+	c := cmp.Or(o.Field("cookie"), o.Field("cookieConfig")).Object("name", "path", "lifetimeType")
 	s := &Session{Path: "/", Cookie: unique}
-	if name := firstOf(c.Field("name"), o.Field("sessionName")); name.Present() {
+	if name := cmp.Or(c.Field("name"), o.Field("sessionName")); name.Present() {
 		s.Cookie = ReadCookieName(name)
 	}
 	if path := c.Field("path"); path.Present() {

@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 
@@ -131,21 +132,11 @@ func readName(o document.Object) string {
 		inner.Fault("keep one of the two", "the name differs from that at the top, %q", top.Text())
 		return ""
 	}
-	name := firstOf(top, inner)
+	name := cmp.Or(top, inner)
 	if !name.Present() && o.IsObject() {
 		o.Fault("add metadata: {name: …}", "the policy has no name")
 	}
 	return readWord(name, "a name")
-}
-
-// firstOf returns the first value that there is, if any.
-func firstOf(values ...document.Value) document.Value {
-	for _, v := range values {
-		if v.Present() {
-			return v
-		}
-	}
-	return document.Value{}
 }
 
 // readMetadata reads the metadata of a document. Only name and namespace are for us: the other fields are for other
