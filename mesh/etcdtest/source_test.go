@@ -56,6 +56,7 @@ func follow(t *testing.T, s *store.Store) *follower {
 			select {
 			case <-ctx.Done():
 			case <-f.source.Changed():
+			case <-time.After(time.Until(f.source.Again())):
 			}
 			f.take(ctx)
 		}

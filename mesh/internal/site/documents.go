@@ -15,8 +15,9 @@ import (
 type Documents interface {
 	// Read returns the present content; if nothing changed, the same pointers.
 	Read(context.Context) (*folder.Content, error)
-	// Changed has a value when they may have changed.
+	// Changed has a value when they may have changed. Again is when to read them again even so, zero for never.
 	Changed() <-chan struct{}
+	Again() time.Time
 	Close()
 	// GoneSince is when they could be read no more, zero if they can. It is safe for concurrent use.
 	GoneSince() time.Time
@@ -27,39 +28,14 @@ type files struct {
 	reader *folder.Reader
 	log    *slog.Logger
 	poll   time.Duration
-	// again gives changed a value at the next look.
-	changed chan struct{}
-	again   *time.Timer
 	// looked says that this is not the first look; named are the files of which the log says that they change all
 	// the time.
 	looked bool
 	named  map[string]bool
 }
 
-func newFiles(dir string, poll time.Duration, log *slog.Logger) *files {
-	f := &files{reader: folder.New(dir), log: log, poll: poll, changed: make(chan struct{}, 1)}
-	f.again = time.AfterFunc(poll, func() {
-		select {
-		case f.changed <- struct{}{}:
-		default:
-		}
-	})
-	return f
-}
-
-// Read looks at the files. The next look is after the poll interval, or when it is time for the second one at a changed file.
+// Read waits for files that are being written only at the first look: without them there is nothing to serve.
 func (f *files) Read(ctx context.Context) (*folder.Content, error) {
-	content, err := f.look(ctx)
-	wait := f.poll
-	if at, ok := f.reader.Again(); ok {
-		wait = min(wait, time.Until(at))
-	}
-	f.again.Reset(wait)
-	return content, err
-}
-
-// look waits for files that are being written only at the first time: without them there is nothing to serve.
-func (f *files) look(ctx context.Context) (*folder.Content, error) {
 	if !f.looked {
 		f.looked = true
 		return f.reader.Settled(ctx)
@@ -75,9 +51,19 @@ func (f *files) look(ctx context.Context) (*folder.Content, error) {
 	return content, err
 }
 
-func (f *files) Changed() <-chan struct{} { return f.changed }
+// Changed is nil: nobody tells of changes of files.
+func (f *files) Changed() <-chan struct{} { return nil }
 
-func (f *files) Close() { f.again.Stop() }
+// Again is after the poll interval, or when it is time for the second look at a changed file.
+func (f *files) Again() time.Time {
+	next := time.Now().Add(f.poll)
+	if at, ok := f.reader.Again(); ok && at.Before(next) {
+		return at
+	}
+	return next
+}
+
+func (f *files) Close() {}
 
 // GoneSince is zero: a folder that cannot be read is faulty.
 func (f *files) GoneSince() time.Time { return time.Time{} }
@@ -93,7 +79,7 @@ func (opts *Options) open() error {
 		}
 		opts.Documents, opts.Place, opts.Dir = store.Follow(s, log), "store", s.Dir()
 	default:
-		opts.Documents, opts.Place = newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), log), "folder"
+		opts.Documents, opts.Place = &files{reader: folder.New(opts.Dir), poll: cmp.Or(opts.Poll, DefaultPoll), log: log}, "folder"
 	}
 	return nil
 }

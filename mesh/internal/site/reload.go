@@ -155,9 +155,13 @@ func (p *plane) say(before map[line]bool, lines []line) map[line]bool {
 // run loads the documents whenever they may have changed, or on a signal, until the context ends.
 func (p *plane) run(ctx context.Context) {
 	for {
+		next := p.opts.Documents.Again()
+		if w := p.withheld; w != nil && (next.IsZero() || w.due.Before(next)) {
+			next = w.due
+		}
 		var due <-chan time.Time
-		if w := p.withheld; w != nil {
-			due = time.After(time.Until(w.due))
+		if !next.IsZero() {
+			due = time.After(time.Until(next))
 		}
 		select {
 		case <-ctx.Done():

@@ -50,6 +50,7 @@ func (m *memory) change() {
 
 func (m *memory) Read(context.Context) (*folder.Content, error) { return m.content, m.err }
 func (m *memory) Changed() <-chan struct{}                      { return m.changed }
+func (m *memory) Again() time.Time                              { return time.Time{} }
 func (m *memory) GoneSince() time.Time                          { return time.Time{} }
 func (m *memory) Close()                                        {}
 

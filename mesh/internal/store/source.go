@@ -30,9 +30,9 @@ const (
 type Source struct {
 	store *Store
 	log   *slog.Logger
-	// changed has a value when the watch has reported something, and when it is time to ask for the revision.
+	// changed has a value when the watch has reported something.
 	changed chan struct{}
-	// stop ends the watch and the polling, and watching waits for their end.
+	// stop ends the watch, and watching waits for its end.
 	stop     context.CancelFunc
 	watching sync.WaitGroup
 
@@ -52,23 +52,14 @@ func Follow(s *Store, log *slog.Logger) *Source {
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	f.watching.Go(func() { f.watch(ctx) })
-	f.watching.Go(func() {
-		for retries.Wait(ctx, poll) == nil {
-			f.wake()
-		}
-	})
 	return f
 }
 
 // Changed has a value when Read may return something else.
 func (f *Source) Changed() <-chan struct{} { return f.changed }
 
-func (f *Source) wake() {
-	select {
-	case f.changed <- struct{}{}:
-	default:
-	}
-}
+// Again is when to ask etcd for its revision.
+func (f *Source) Again() time.Time { return time.Now().Add(poll) }
 
 // Close ends the watch, and closes the store.
 func (f *Source) Close() {
@@ -144,7 +135,10 @@ func (f *Source) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		if client, err := f.store.connect(); err == nil {
 			for range client.Watch(clientv3.WithRequireLeader(ctx), f.store.docs(), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
-				f.wake()
+				select {
+				case f.changed <- struct{}{}:
+				default:
+				}
 			}
 		}
 		_ = retries.Wait(ctx, watchAgain) // whose error ends the loop

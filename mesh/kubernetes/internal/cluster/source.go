@@ -221,6 +221,9 @@ func (s *Source) join() *folder.Content {
 // Changed has a value when something is marked.
 func (s *Source) Changed() <-chan struct{} { return s.wake }
 
+// Again is never: timers mark what is to be read again.
+func (s *Source) Again() time.Time { return time.Time{} }
+
 // AccessChanged has a value when Authorize may decide otherwise than before.
 func (s *Source) AccessChanged() <-chan struct{} { return s.access }
 
