@@ -13,9 +13,7 @@ import (
 func mustParseRoutes(t *testing.T, text string) []*meshpolicy.Policy {
 	t.Helper()
 	policies, err := parse(text)
-	if err != nil {
-		t.Fatalf("Read:\n%v", err)
-	}
+	xdstest.NoError(t, err)
 	return policies
 }
 
