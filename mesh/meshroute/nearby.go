@@ -47,26 +47,26 @@ func (s *Service) preferences(tags map[string]string) (list []preference) {
 		}
 	}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
-		list = append(list, preference{meshpolicy.ZoneKey, zone, 1, func(e *Endpoint) (uint32, bool) {
-			if slices.Contains(e.ForZones, zone) {
-				return 0, true
-			}
-			return 1, true
-		}})
+		list = append(list, preference{meshpolicy.ZoneKey, zone, 1, near("", zone)})
 	}
 	if len(zoneOf)*count > maxPreferred {
 		return list
 	}
 	for _, node := range slices.Sorted(maps.Keys(zoneOf)) {
-		list = append(list, preference{meshpolicy.NodeKey, node, 2, func(e *Endpoint) (uint32, bool) {
-			switch {
-			case slices.Contains(e.ForNodes, node):
-				return 0, true
-			case slices.Contains(e.ForZones, zoneOf[node]):
-				return 1, true
-			}
-			return maxRank, true
-		}})
+		list = append(list, preference{meshpolicy.NodeKey, node, 2, near(node, zoneOf[node])})
 	}
 	return list
+}
+
+// near prefers endpoints for a node, which may be empty, to those for a zone, and these to others.
+func near(node, zone string) func(*Endpoint) (lower uint32, wanted bool) {
+	return func(e *Endpoint) (uint32, bool) {
+		switch {
+		case node != "" && slices.Contains(e.ForNodes, node):
+			return 0, true
+		case slices.Contains(e.ForZones, zone):
+			return 1, true
+		}
+		return maxRank, true
+	}
 }
