@@ -25,7 +25,7 @@ const repository = "../.."
 // The commands of the documentation that need a cluster are carried out, by doccheck and kubectl.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	kubectl, err := kubetest.Kubectl(os.Stderr)
+	kubectl, err := kubetest.Kubectl()
 	xdstest.NoError(t, err)
 	bin := t.TempDir()
 	xdstest.NoError(t, os.Symlink(kubectl, filepath.Join(bin, "kubectl")))

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	var err error
-	if binaries, err = kubetest.Build(os.Stderr); err != nil {
+	if binaries, err = kubetest.Build(); err != nil {
 		// Without the module proxy there is no API server, and nothing to test with.
 		fmt.Printf("SKIPPED all tests of dynxds-kubernetes: there is no API server: %v\n", err)
 		return 0

@@ -173,3 +173,5 @@ replace (
 	k8s.io/sample-controller => k8s.io/sample-controller v0.36.3
 	k8s.io/streaming => k8s.io/streaming v0.36.3
 )
+
+tool github.com/dynxds/dynxds/mesh/kubernetes/apiserver

@@ -89,3 +89,5 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+tool github.com/dynxds/dynxds/mesh/kubernetes/kubectl
