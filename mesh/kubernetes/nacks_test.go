@@ -101,17 +101,18 @@ func TestRefusedRoutes(t *testing.T) {
 	other := k.in(k.addNamespace())
 	// A server with another Lease, or one that holds the same, knows no client of this one.
 	server := k.serving(func(f *flags) { f.leaseNamespace, f.namespaces = k.namespace, []string{k.namespace, other.namespace} })
-	for _, name := range []string{"greeter", "innocent"} {
+	k.object(policy("wide", `{to: [{targetRef: {kind: Mesh}, rules: [{filters: [{requestHeaderModifier: {set: [{name: a, value: b}]}}]}]}]}`))
+	for _, name := range []string{"greeter", "reeter"} {
 		k.echo(pods, name, 8080)
 		k.object(strings.ReplaceAll(route(name, "NS", name, "{name: "+name+", port: 8080}"), "\n", " "))
 		k.awaitConditions(name, "Accepted=True/Accepted", "ResolvedRefs=True/ResolvedRefs")
 	}
-	other.object(route("consumer", k.namespace, "greeter", "{name: innocent, namespace: "+k.namespace+", port: 8080}"))
+	other.object(route("consumer", k.namespace, "greeter", "{name: reeter, namespace: "+k.namespace+", port: 8080}"))
 	other.awaitConditions("consumer", "Accepted=True/Accepted", "ResolvedRefs=False/RefNotPermitted")
-	other.awaitEvent("consumer", "RefNotPermitted", "Warning GRPCRoute no ReferenceGrant lets the route use "+k.namespace+"/innocent")
+	other.awaitEvent("consumer", "RefNotPermitted", "Warning GRPCRoute no ReferenceGrant lets the route use "+k.namespace+"/reeter")
 
 	host := func(name string) string { return name + "." + k.namespace }
-	one := k.refuser(server, "one", host("greeter"), host("innocent"))
+	one := k.refuser(server, "one", host("greeter"), host("reeter"))
 	two, three := k.refuser(server, "two", host("greeter")), k.refuser(server, "three", host("greeter"))
 	foreign := other.refuser(server, "foreign", host("greeter"))
 	foreign.answer("a foreigner does not like it")
@@ -121,16 +122,17 @@ func TestRefusedRoutes(t *testing.T) {
 	k.awaitRefused("greeter", "refused by 3 clients", "too many sparks", "(1)", "no", "colours long", "(2)")
 	other.awaitRefused("consumer", "refused by 1 client of one replica, which keeps", "a foreigner does not like it")
 	k.awaitEvent("greeter", "RefusedByClients", "Warning GRPCRoute refused by", "too many sparks", "colours")
-	innocent := k.awaitRefused("innocent")
+	k.awaitPolicy("wide", "refused by 3 clients")
+	innocent := k.awaitRefused("reeter") // whose name is part of the other one
+	k.object(strings.Replace(route("displaced", "NS", "greeter", "{name: reeter, port: 8080}"), "GRPC", "HTTP", 1))
+	k.awaitConditionsOf(cluster.HTTPRoutes, "displaced", "Accepted=False/Conflicted", "ResolvedRefs=True/ResolvedRefs")
 
 	// The route is fixed, in the eyes of one client; the others reject it again.
-	k.object(strings.Replace(route("greeter", "NS", "greeter", "{name: innocent, port: 8080}"), "rules: [{", "rules: [{name: mended, ", 1))
-	for _, r := range []*refuser{one, two, three} {
+	k.object(strings.Replace(route("greeter", "NS", "greeter", "{name: reeter, port: 8080}"), "rules: [{", "rules: [{name: mended, ", 1))
+	for i, r := range []*refuser{one, two, three} {
 		r.last = r.Recv()
+		r.answer([]string{"", "still no colours", "still no colours"}[i])
 	}
-	one.answer("")
-	two.answer("still no colours")
-	three.answer("still no colours")
 	k.awaitRefused("greeter", "refused by 2 clients", "still no colours")
 	k.awaitEvent("greeter", "RefusedByClients", "refused by 2 clients")
 	// Clients that are gone refuse nothing.
@@ -141,5 +143,5 @@ func TestRefusedRoutes(t *testing.T) {
 		t.Errorf("there are %d events, counted %d times, for 5 NACKs", objects, count)
 	}
 	other.awaitRefused("consumer", "refused by 1 client of one replica, which keeps")
-	xdstest.Equal(t, "resource version of a route that no client refuses", innocent, k.awaitRefused("innocent"))
+	xdstest.Equal(t, "resource version of a route that no client refuses", innocent, k.awaitRefused("reeter"))
 }

@@ -59,8 +59,8 @@ type Route struct {
 	// policy is that with names of services of the mesh, nil if it is for none, and uses has the Services that it depends on.
 	policy *meshroute.Policy
 	uses   []named
-	// consumers are all bindings of consumer routes, of all routes.
-	consumers map[binding]bool
+	// groups are those of all routes for each service.
+	groups map[string][]meshpolicy.Group
 }
 
 // The reasons for which backends cannot be used: they are no Services, no ReferenceGrant allows them, or there are none.
@@ -84,10 +84,10 @@ type Parent struct {
 
 // IsFor reports whether the route is for a service by this parent.
 func (p Parent) IsFor(service string) bool {
-	return slices.ContainsFunc(p.bound, func(b binding) bool { return b.service == service })
+	return slices.ContainsFunc(p.bound, func(b binding) bool { return b.service == service || b.service == "" })
 }
 
-// binding is a service of the mesh and a group of routes for it: the producer routes, or the consumer routes of a namespace.
+// binding is a service of the mesh, empty for all, and a group of routes for it: the producer routes, or the consumer routes of a namespace.
 type binding struct{ service, consumer string }
 
 // Name is NAMESPACE/NAME of the object.
@@ -125,9 +125,10 @@ func Conditions(status []any) (list []map[string]any) {
 
 // Concerns reports whether the route has rules for the requests of a client to a service.
 func (r *Route) Concerns(c meshroute.Client, service string) bool {
-	consumes := r.consumers[binding{service, c.Tag(meshpolicy.NamespaceTag)}]
 	return r.policy != nil && slices.ContainsFunc(r.policy.To, func(t meshpolicy.To) bool {
-		displaced := consumes && r.policy.Kind != "" && len(t.Clients.Tags) == 0
+		displaced := slices.ContainsFunc(r.groups[service], func(g meshpolicy.Group) bool {
+			return g.Displaces(t.Group()) && (g.Namespace == "" || g.Namespace == c.Tag(meshpolicy.NamespaceTag))
+		})
 		return !displaced && t.Clients.Selects(c) && (t.TargetRef.Name == service || t.TargetRef.Name == "")
 	})
 }
@@ -198,20 +199,23 @@ func (s *Source) Routes() ([]*Route, <-chan struct{}) {
 
 // show completes the routes with what they say of one another, and shows them.
 func (r *routes) show() {
-	grpc, consumers := make(map[binding]string), make(map[binding]bool)
+	grpc, groups := make(map[binding]string), make(map[string][]meshpolicy.Group)
 	for _, of := range r.read {
-		for _, b := range of.bound() {
-			if b.consumer != "" && of.policy != nil {
-				consumers[b] = true
-			}
-			if of.Object.GetKind() == meshpolicy.GRPCRouteKind && of.policy != nil {
-				grpc[b] = max(grpc[b], of.Name()) // always the same one
+		if of.policy == nil {
+			continue
+		}
+		for _, p := range of.Parents {
+			for _, b := range p.bound {
+				g := meshpolicy.Group{Kind: of.policy.Kind, Namespace: b.consumer}
+				if groups[b.service] = append(groups[b.service], g); g.Kind == meshpolicy.GRPCRouteKind {
+					grpc[b] = max(grpc[b], of.Name()) // always the same one
+				}
 			}
 		}
 	}
 	var list []*Route
 	for _, of := range r.read {
-		of.consumers = consumers
+		of.groups = groups
 		if of.Object.GetKind() == meshpolicy.HTTPRouteKind {
 			of.Parents = conflicts(of.Parents, grpc)
 		}
@@ -224,14 +228,6 @@ func (r *routes) show() {
 	r.shown = list
 	close(r.changed)
 	r.changed = make(chan struct{})
-}
-
-// bound are the bindings of all parents.
-func (r *Route) bound() (list []binding) {
-	for _, p := range r.Parents {
-		list = append(list, p.bound...)
-	}
-	return list
 }
 
 // conflicts notes in the parents of an HTTPRoute where a GRPCRoute is in force on all ports (GEP-1294, "Route types").

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -38,10 +39,7 @@ func (w *Writer) OnLeftOut(reports []meshroute.Report) {
 		if object == "" {
 			object = "Service/" + report.Source.File
 		}
-		if all[object] != "" {
-			all[object] += "; "
-		}
-		all[object] += report.Message
+		all[object] = strings.TrimPrefix(all[object]+"; "+report.Message, "; ")
 	}
 	if before := w.leftOut.Swap(&all); !maps.Equal(*before, all) {
 		w.note()
@@ -78,8 +76,11 @@ func (w *Writer) refusals() (list []refusal) {
 			}
 			text := t.NACK.Err.Message()
 			names := t.Names
-			// A response may have routes of several services. Clients mostly say which they mean.
-			if meant := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(text, name) }); len(meant) > 0 {
+			// A response may have routes of several services. Clients mostly say which they mean. A name may be the end or the begin of another.
+			isOther := func(name string) bool {
+				return !regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(name) + `($|[^\w-])`).MatchString(text)
+			}
+			if meant := slices.DeleteFunc(slices.Clone(names), isOther); len(meant) > 0 {
 				names = meant
 			}
 			for _, name := range names {
@@ -95,9 +96,6 @@ func (w *Writer) refusals() (list []refusal) {
 
 // refused says how many clients refuse a route as it is attached to some parents, and why; empty: none does.
 func refused(of *cluster.Route, parents []cluster.Parent, list []refusal) string {
-	if len(list) == 0 {
-		return ""
-	}
 	clients, number := map[uint64]bool{}, map[string]int{}
 	for _, r := range list {
 		isFor := func(p cluster.Parent) bool { return p.IsFor(r.service) }
