@@ -88,6 +88,9 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	if f.opts.Serve.Cert == "" && !f.anonymous {
 		return exit.Usagef("clients send tokens only over TLS: add --tls-cert and --tls-key, or --anonymous to serve everybody")
 	}
+	if f.leaseDuration < time.Second {
+		return exit.Usagef("--lease-duration is %v, and a Lease lasts for whole seconds: write 1s or more", f.leaseDuration)
+	}
 	clients, where, err := f.clients()
 	if err != nil {
 		return err
