@@ -26,13 +26,13 @@ type MergedRule struct {
 
 // Compare orders parts from least to most specific: by the clients' targetRef, then by the
 // destination's, then by age, then by the policy's name, where the first in the alphabet is the most specific, as in
-// Kuma. Names are unique.
+// Kuma, then by whether a policy names the port, then by its first entry. Names are unique.
 func (t *To) Compare(o *To) int {
 	return cmp.Or(
 		cmp.Compare(t.Clients.specificity(), o.Clients.specificity()),
 		cmp.Compare(t.TargetRef.specificity(), o.TargetRef.specificity()),
 		cmp.Compare(o.Policy.Created, t.Policy.Created),
-		strings.Compare(o.Policy.Name, t.Policy.Name),
+		strings.Compare(o.Policy.Name, t.Policy.Name), cmp.Compare(t.OnePort, o.OnePort), cmp.Compare(o.Index, t.Index),
 	)
 }
 

@@ -50,7 +50,7 @@ type Policy struct {
 	// Complete says that requests to its destinations that no rule of any policy applies to are refused, as the Gateway API
 	// wants it.
 	Complete bool
-	// To has each destination once, and is not empty.
+	// To is not empty, and has each destination once, but for ports of a Service.
 	To []To
 	// Notes are on fields of the document that have no effect.
 	Notes []document.Fault
@@ -64,8 +64,8 @@ type To struct {
 	Clients, TargetRef TargetRef
 	// Rules have different matches. There may be none if Policy.Complete is set: then all requests are refused.
 	Rules []Rule
-	// Index is that of the entry in the document.
-	Index int
+	// Index is that of the entry in the document. OnePort is 1 if that names a port, and counts before one for all ports of a Service.
+	Index, OnePort int
 
 	subsets map[string]Subsets
 }

@@ -152,12 +152,12 @@ func (r *routes) policy(of *Route, written *meshroute.Policy) *meshroute.Policy 
 			of.unresolved(BackendNotFound, missing)
 		}
 		for _, s := range services {
-			if seen[s.Name] {
-				continue // a parent with a port, and one of all ports
+			if seen[s.Name] && !of.isPolicy() {
+				continue // a parent with a port, and one of all ports, with the same rules
 			}
 			seen[s.Name] = true
 			p.To = append(p.To, meshpolicy.To{
-				Clients: to.Clients, TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(of, to.Rules, service), Index: to.Index,
+				Clients: to.Clients, TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(of, to.Rules, service), Index: to.Index, OnePort: min(len(port), 1),
 			})
 		}
 	}
