@@ -288,7 +288,7 @@ func (b *builder) destination(name string, isOther bool) *destination {
 			return d
 		}
 	}
-	c := compiler{&destination{service: name, variants: new(variants)}, m, own}
+	c := compiler{destination: &destination{service: name, variants: new(variants)}, mesh: m, own: own}
 	var parts []*meshpolicy.To
 	if own != nil || len(to) > 0 {
 		parts = slices.Concat(m.wide, to)

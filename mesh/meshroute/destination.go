@@ -37,6 +37,8 @@ type compiler struct {
 	mesh *Mesh
 	// own is what the service has for itself, nil for a missing one.
 	own *serviceResources
+	// leadsNowhere says that a route leads to the Cluster without endpoints.
+	leadsNowhere bool
 }
 
 // compile makes the routes out of the parts of policies for the service, from the least to the most specific one.
@@ -59,7 +61,7 @@ func (c *compiler) compile(parts []*meshpolicy.To) {
 		c.variants = single(name, c.service, tooMany())
 	}
 	c.report(leftOut, !ok)
-	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(&rule) }) {
+	if c.leadsNowhere {
 		c.others = c.mesh.naming.emptyCluster(deadID(c.service), c.service)
 	}
 }
@@ -71,7 +73,7 @@ func (c *compiler) anyRule(has func(meshpolicy.Rule) bool) bool {
 // beyondGRPC reports whether clients that know only the routes of gRFC A28 would reject or misread a
 // rule.
 func beyondGRPC(r meshpolicy.Rule) bool {
-	return redirects(&r) || slices.ContainsFunc(r.Matches, func(m meshpolicy.Match) bool { return len(m.Methods)+len(m.Query) > 0 })
+	return r.Nowhere() || r.Redirects() || slices.ContainsFunc(r.Matches, func(m meshpolicy.Match) bool { return len(m.Methods)+len(m.Query) > 0 })
 }
 
 // misses reports whether a rule sends requests to a service that does not exist.
@@ -91,9 +93,4 @@ func (c *compiler) absent(name string) {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, namesOf(names))
 	c.others = []*Resource{{TypeURL: ListenerType, Name: c.mesh.naming.resource(ListenerType, c.service), Service: c.service, Err: err}}
 	c.variants = single(name, c.service, err)
-}
-
-// redirects reports whether requests go to no backend.
-func redirects(r *meshpolicy.Rule) bool {
-	return r.Nowhere() || r.Redirects()
 }

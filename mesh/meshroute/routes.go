@@ -36,7 +36,7 @@ func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, []mesh
 		}
 		for _, route := range t.routes(r) {
 			if r.Rule == nil && m.Complete {
-				route.Action = answer(http.StatusNotFound, "no rule of the routes to "+t.service+" applies") // UNIMPLEMENTED in gRPC
+				t.end(route, http.StatusNotFound, "no rule of the routes to "+t.service+" applies") // UNIMPLEMENTED in gRPC
 			}
 			host.Routes, made = append(host.Routes, route), append(made, r)
 		}
@@ -204,18 +204,18 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 	} else if r.NoBackends {
 		text = "the rule of the route has no backendRefs"
 	}
-	switch {
-	case !r.Nowhere(), r.Redirects():
-	case t.grpc:
-		to.Action = t.nowhere()
-	default:
-		to.Action = answer(http.StatusServiceUnavailable, text)
+	if r.Nowhere() && !r.Redirects() {
+		t.end(to, http.StatusServiceUnavailable, text)
 	}
 }
 
-// answer is for requests that go nowhere.
-func answer(status uint32, text string) *routepb.Route_DirectResponse {
-	return &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{
+// end sets the action for requests that go nowhere.
+func (t routeTable) end(to *routepb.Route, status uint32, text string) {
+	if t.grpc {
+		to.Action = t.nowhere()
+		return
+	}
+	to.Action = &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{
 		Status: status, Body: &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: text}},
 	}}
 }
@@ -223,6 +223,7 @@ func answer(status uint32, text string) *routepb.Route_DirectResponse {
 // nowhere is for rules that a client does not support: RPCs fail with UNAVAILABLE, as the Cluster has
 // no endpoints. Some clients support no action other than route.
 func (t routeTable) nowhere() *routepb.Route_Route {
+	t.leadsNowhere = true
 	return &routepb.Route_Route{Route: &routepb.RouteAction{
 		ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: t.mesh.naming.resource(ClusterType, deadID(t.service))},
 	}}

@@ -97,7 +97,7 @@ func (c *compiler) makeVariants(name string) (*variants, bool) {
 			return nil, false
 		}
 	}
-	if c.anyRule(beyondGRPC) || c.anyRule(c.misses) {
+	if c.anyRule(beyondGRPC) || c.anyRule(c.misses) || slices.ContainsFunc(c.parts, func(p *meshpolicy.To) bool { return p.Policy.Complete }) {
 		kinds.split(grpcRoutes)
 	}
 	keys := keysOf(kinds.conditions())

@@ -71,7 +71,7 @@ func tableOf(in Input, name string, c Client) routeTable {
 		services.Set(s.Name, &serviceResources{service: s})
 	}
 	m := &Mesh{naming: naming{in.Authority}, services: services.Map()}
-	of := &compiler{&destination{service: name}, m, m.service(name)}
+	of := &compiler{destination: &destination{service: name}, mesh: m, own: m.service(name)}
 	return routeTable{of, c.Tag(meshpolicy.RoutesKey) != ""}
 }
 

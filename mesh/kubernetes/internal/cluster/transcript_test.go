@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/internal/xdstest/golden"
 	"github.com/dynxds/dynxds/mesh/explain"
@@ -38,7 +39,7 @@ import (
 //	echo NAMESPACE/NAME IP       a Service with the port 8080 and one endpoint
 //	endpoints SERVICE            the endpoints of a service of the mesh
 //	names SERVICE                its other names
-//	rpc TARGET METHOD TAG=VALUE HEADER:VALUE   the outcome of RPCs of a client
+//	rpc TARGET METHOD TAG=VALUE HEADER:VALUE   the outcome of RPCs of a client, of another language with kind=grpc
 //	messages KIND NAMESPACE/NAME the messages of the conditions of a route
 //	reports                      the errors and warnings
 //	doctor NAMESPACE/NAME        what a doctor says of a Service
@@ -244,6 +245,7 @@ func (tr *transcript) rpc(target string, words []string) string {
 	for _, word := range words[1:] {
 		if of := tag.FindStringSubmatch(word); of != nil {
 			view.Tags[of[1]] = of[2]
+			view.Implementation = map[string]meshroute.Implementation{"grpc": dialect.OtherGRPC}[view.Tags["kind"]]
 		}
 		if of := header.FindStringSubmatch(word); of != nil {
 			request.Headers[of[1]] = []string{of[2]}
@@ -284,11 +286,7 @@ func (tr *transcript) doctor(of named) string {
 	checkup.Service(r, of.namespace+"/"+of.name, tr.source.ServiceState(of.namespace, of.name), v.Reports)
 	var list []string
 	for _, c := range r.Checks {
-		text := fmt.Sprintf("%s %s %s: %s", c.Result, c.Step, c.Name, c.Text)
-		if c.Fix != "" {
-			text += " (" + c.Fix + ")"
-		}
-		list = append(list, text)
+		list = append(list, strings.TrimSuffix(fmt.Sprintf("%s %s %s: %s (%s)", c.Result, c.Step, c.Name, c.Text, c.Fix), " ()"))
 	}
 	return strings.Join(list, " | ")
 }
