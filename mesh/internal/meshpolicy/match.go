@@ -133,5 +133,8 @@ func (p PathMatch) compare(o PathMatch) int {
 	if p.Type == Exact && o.Type == Exact {
 		return 0
 	}
-	return cmp.Or(rank(p)-rank(o), len(o.Value)-len(p.Value))
+	// A service says more than a method of any service (GRPCRouteRule.matches: "Characters in a matching service").
+	const some = "/" + anySegment + "/"
+	ofAny := func(p PathMatch) int { return strings.Index(p.Value[:min(len(p.Value), len(some))], some) } // 0, or else -1
+	return cmp.Or(rank(p)-rank(o), ofAny(p)-ofAny(o), len(o.Value)-len(p.Value))
 }

@@ -70,9 +70,9 @@ func (r *reader) readFilter(v document.Value) (f Filter) {
 	case RequestRedirect:
 		f.Redirect = readRedirect(config)
 	case URLRewrite:
-		f.Rewrite = readRewrite(config)
+		f.Rewrite = r.readRewrite(config)
 	case RequestHeaderModifier, ResponseHeaderModifier:
-		f.Headers = readHeaderModifier(config)
+		f.Headers = r.readHeaderModifier(config)
 	}
 	return f
 }
@@ -127,13 +127,13 @@ func ReadHeaderName(v document.Value) string {
 	return strings.ToLower(readText(v, headerName, "", "%q cannot be the name of a header"))
 }
 
-func readHeaderModifier(v document.Value) *HeaderModifier {
+func (r *reader) readHeaderModifier(v document.Value) *HeaderModifier {
 	o, seen := v.Object("set", "add", "remove"), make(map[string]bool)
 	m := &HeaderModifier{Set: readHeaders(o.Field("set"), seen), Add: readHeaders(o.Field("add"), seen)}
 	for _, item := range o.Field("remove").Items() {
 		m.Remove = append(m.Remove, readEdited(item, seen))
 	}
-	if o.IsObject() && len(o.Names()) == 0 {
+	if o.IsObject() && len(o.Names()) == 0 && !r.isRoute {
 		o.Fault("add set, add or remove", "the filter does nothing")
 	}
 	return m
@@ -187,9 +187,9 @@ func readRedirect(v document.Value) *Redirect {
 	return r
 }
 
-func readRewrite(v document.Value) *Rewrite {
+func (r *reader) readRewrite(v document.Value) *Rewrite {
 	o := v.Object("hostname", "path")
-	if o.IsObject() && len(o.Names()) == 0 {
+	if o.IsObject() && len(o.Names()) == 0 && !r.isRoute {
 		o.Fault("add hostname or path", "the filter does nothing")
 	}
 	return &Rewrite{Hostname: readHostname(o.Field("hostname")), Path: readPathModifier(o.Field("path"))}
