@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -88,11 +89,30 @@ func startBackend(t testing.TB) backend {
 var bidi = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
 func (b backend) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
-	d := rpc.StreamDesc
-	if d == nil {
-		d = new(grpc.StreamDesc)
+	opts := slices.Concat(rpc.Options, rpc.AddedOptions())
+	if rpc.StreamDesc != nil {
+		return b.conn.NewStream(ctx, rpc.StreamDesc, rpc.Method, opts...)
 	}
-	return b.conn.NewStream(ctx, d, rpc.Method, slices.Concat(rpc.Options, rpc.AddedOptions())...)
+	s, err := b.conn.NewStream(ctx, new(grpc.StreamDesc), rpc.Method, opts...)
+	return &unary{ClientStream: s}, err
+}
+
+// unary is a unary RPC. As filters see it, RecvMsg makes the RPC, of the message that SendMsg was given before.
+type unary struct {
+	grpc.ClientStream
+	sent bool
+}
+
+func (u *unary) SendMsg(m any) error {
+	u.sent = true
+	return u.ClientStream.SendMsg(m)
+}
+
+func (u *unary) RecvMsg(m any) error {
+	if !u.sent {
+		return errors.New("it is received from before it has the request")
+	}
+	return u.ClientStream.RecvMsg(m)
 }
 
 // exchange sends a message, receives until the RPC ends, and returns the error that it ends with.

@@ -60,6 +60,7 @@ type stream struct {
 	sentBodies bool
 	drainsAll  bool      // by the end of the processor's stream
 	halfClosed time.Time // by the application
+	closed     bool      // the backend has all requests
 	concluded  bool      // the RPC has ended with trailer and endErr
 	trailer    metadata.MD
 	endErr     error
@@ -192,7 +193,12 @@ func (s *stream) closeBackend(halfClosed time.Time) error {
 	if !halfClosed.IsZero() {
 		s.since(clientHalfClose, halfClosed)
 	}
-	return s.backend.CloseSend()
+	err := s.backend.CloseSend()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.changed.Broadcast()
+	return err
 }
 
 // toBackend starts the RPC, and sends the backend what goes through the processor.
@@ -234,7 +240,7 @@ func (s *stream) receiveBackend(m any) error {
 		s.headers()
 		return s.backend.RecvMsg(m)
 	}
-	if f := &s.flows[requests]; s.sends.bodies[requests] && !s.await(func() bool { return f.ended && len(f.queue) == 0 }) {
+	if !s.await(func() bool { return s.closed }) {
 		return status.FromContextError(s.ctx.Err()).Err()
 	}
 	err := s.backend.RecvMsg(m)
