@@ -262,7 +262,10 @@ func (s *script) run() string {
 		ctx = peer.NewContext(ctx, s.peer)
 	}
 	var p peer.Peer
-	opts := append(s.opts, grpc.Peer(&p), grpc.OnFinish(func(error) {
+	opts := append(s.opts, grpc.Peer(&p), grpc.OnFinish(func(err error) {
+		if s.kind.desc != nil && err == nil && !retried && len(s.picked) > 0 && s.picked[0].Err() != nil {
+			s.t.Error("the context of the stream has ended when OnFinish is called")
+		}
 		// Metrics of streams are recorded then. Those of unary RPCs are when the RPC returns.
 		if s.counted && s.kind.desc != nil && outcomesOf(s.name).InFlight != 0 {
 			s.t.Error("the RPC is in flight when OnFinish is called")

@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -164,31 +163,29 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 		grpcbridge.Finish(opts, err)
 		return nil, err
 	}
-	timeout, counted := s.maxStreamDuration(rpc.Route), rpc.Counted
+	timeout := s.maxStreamDuration(rpc.Route)
 	if !rpc.Plain() {
 		return s.routes.Stream(&rpc, desc, streamer, opts, timeout)
 	}
-	if timeout > 0 || counted != (outcomes.RPC{}) {
-		cancel := func() {}
-		if timeout > 0 {
-			ctx, cancel = context.WithTimeout(ctx, timeout)
+	// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may have refused it, or panicked.
+	counted, cancel := func(error) {}, func() {}
+	defer func() {
+		if err != nil {
+			counted(err)
+			cancel()
 		}
-		var once sync.Once
-		end := func(err error) {
-			once.Do(func() {
-				counted.End(err)
-				cancel()
-			})
-		}
-		// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may have refused it, or panicked.
-		defer func() {
-			if err != nil {
-				end(err)
-			}
-		}()
-		err = outcomes.ErrPanic // unless the streamer returns
+	}()
+	err = outcomes.ErrPanic // unless the streamer returns
+	if rpc.Counted != (outcomes.RPC{}) {
+		counted = rpc.Counted.Once()
 		// It comes first, so that nobody hears of the end of an RPC that is in flight.
-		opts = append([]grpc.CallOption{grpc.OnFinish(end)}, opts...)
+		opts = append([]grpc.CallOption{grpc.OnFinish(counted)}, opts...)
+	}
+	if timeout > 0 {
+		// It comes last: the application's OnFinish may use the context of the stream, as with gRPC's own timeouts.
+		limited, stop := context.WithTimeout(ctx, timeout)
+		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { stop() }))
+		ctx, cancel = limited, stop
 	}
 	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
 }

@@ -143,6 +143,16 @@ func (r RPC) End(err error) {
 	}
 }
 
+// Once returns End for an RPC that may be told twice that it has ended.
+func (r RPC) Once() func(error) {
+	var ended atomic.Bool
+	return func(err error) {
+		if !ended.Swap(true) {
+			r.End(err)
+		}
+	}
+}
+
 // Resent counts the retries or hedges of an RPC.
 func (r RPC) Resent(n int, hedges bool) {
 	switch {
