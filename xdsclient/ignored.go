@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -32,7 +33,7 @@ func (i Ignored) String() string {
 	return text
 }
 
-// Severity says how much it matters that something is ignored.
+// Severity says how much it matters that something is ignored. The zero value means SeverityInfo, too.
 type Severity string
 
 // The values of Severity.
@@ -45,7 +46,10 @@ const (
 )
 
 // String returns "info" or "warning".
-func (s Severity) String() string { return string(s) }
+func (s Severity) String() string { return string(cmp.Or(s, SeverityInfo)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // ignoredLog logs which fields of resources are ignored: each field of a type once, with the first resource that
 // has it; at warning level fields that matter, at info level others.

@@ -243,6 +243,9 @@ func (x *transcript) dumped(r *ResourceDump) string {
 		x.t.Errorf("%q is not cached, but has %v, %v, of %v", r.Name, r.Any(), r.Value(), r.LastUpdated)
 	}
 	for _, i := range r.Ignored() {
+		if severity, err := i.Severity.MarshalText(); err != nil || len(severity) == 0 {
+			x.t.Errorf("%q: severity %q, %v", i, severity, err)
+		}
 		text += " without " + i.String()
 	}
 	if f := r.Failure; f != nil {

@@ -274,7 +274,7 @@ func overrideHostStatus(pb *corepb.HealthStatusSet) (s Set[HealthStatus]) {
 // (Cluster.lrs_server).
 type LoadReporting struct {
 	// Loads counts load for the server that sent the Cluster, which is the meaning of
-	// "self". It is nil, and counts nothing, in a Cluster decoded without a server.
+	// "self". It is nil in a Cluster decoded without a server, which no balancer has.
 	Loads *load.Store
 	// Service is eds_cluster_config.service_name as the resource has it.
 	Service string
