@@ -109,7 +109,7 @@ func TestCodecs(t *testing.T) {
 		"text":  {grpc.ForceCodecV2(text{})},
 		"other": {grpc.ForceCodecV2(text{}), grpc.CallContentSubtype("other")},
 		"old":   {grpc.ForceCodec(oldText{})},
-		"test":  {grpc.CallContentSubtype("test")},
+		"test":  {grpc.ForceCodecV2(text{}), grpc.ForceCodecV2(nil), grpc.CallContentSubtype("test")},
 		"named": {grpc.CallContentSubtype("named")},
 	} {
 		c := grpcbridge.RawCodecOf(options)

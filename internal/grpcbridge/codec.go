@@ -30,7 +30,10 @@ func RawCodecOf(opts []grpc.CallOption) (c RawCodec) {
 		case grpc.ForceCodecCallOption:
 			c.CodecV2, name = codecV1{o.Codec}, o.Codec.Name()
 		case grpc.ForceCodecV2CallOption:
-			c.CodecV2, name = o.CodecV2, o.CodecV2.Name()
+			c.CodecV2, name = o.CodecV2, ""
+			if o.CodecV2 != nil { // as if there were no option
+				name = o.CodecV2.Name()
+			}
 		case grpc.CustomCodecCallOption:
 			c.CodecV2, name = codecV1{o.Codec}, ""
 		}
