@@ -11,9 +11,6 @@ import (
 
 // Text reads a string.
 func (v Value) Text() string {
-	if v.node == nil {
-		return ""
-	}
 	text, _ := v.RequiredText("a string")
 	return text
 }
@@ -40,10 +37,7 @@ func (v Value) NonEmptyText(what string) (text string, ok bool) {
 // OneOf reads a string that must be one of the choices, or returns "".
 func (v Value) OneOf(choices ...string) string {
 	text := v.Text()
-	switch {
-	case !v.IsText():
-		return ""
-	case !slices.Contains(choices, text):
+	if v.IsText() && !slices.Contains(choices, text) {
 		v.Fault(faults.DidYouMean(text, choices), "unknown value %s", faults.Quote(text))
 		return ""
 	}
@@ -52,10 +46,7 @@ func (v Value) OneOf(choices ...string) string {
 
 // Uint reads an integer from low to high.
 func (v Value) Uint(low, high uint64) uint64 {
-	if v.node == nil {
-		return 0
-	}
-	if v.node.Tag == "!!int" {
+	if v.kind() == kindNumber {
 		if n, err := strconv.ParseUint(v.node.Value, 10, 64); err == nil && low <= n && n <= high {
 			return n
 		}
@@ -66,9 +57,6 @@ func (v Value) Uint(low, high uint64) uint64 {
 
 // Number reads a number from low to high, or a string with one, as Kubernetes' IntOrString.
 func (v Value) Number(low, high float64) float64 {
-	if v.node == nil {
-		return 0
-	}
 	if v.kind() == kindNumber || v.IsText() {
 		if n, err := strconv.ParseFloat(v.node.Value, 64); err == nil && low <= n && n <= high {
 			return n
@@ -80,11 +68,9 @@ func (v Value) Number(low, high float64) float64 {
 
 // Bool reads true or false, which YAML also takes as True and TRUE.
 func (v Value) Bool() bool {
-	if v.node == nil {
-		return false
-	}
 	if v.kind() != kindBoolean {
 		v.Expected("true or false")
+		return false
 	}
 	return strings.EqualFold(v.node.Value, "true")
 }

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"strings"
@@ -17,9 +18,8 @@ type (
 	Faults = faults.Faults
 )
 
-// Value is a place in a document and what was found there. The zero Value is absent:
-// methods treat it as empty, and report no error unless they say that the value is
-// required.
+// Value is what was found at a place in a document. The zero Value is absent: methods treat it as empty, and report no error,
+// as it has no place.
 //
 // The methods here describe a value and report errors of it. Those of scalar.go read a
 // string, a number or a boolean, those of walk.go an object or a list, and those of
@@ -40,24 +40,17 @@ const (
 	kindBoolean = "a boolean"
 )
 
+// kinds are the kinds of values by their tags in YAML. Values with other tags are written as text.
+var kinds = map[string]string{
+	"!!map": kindObject, "!!seq": kindList, "!!bool": kindBoolean, "!!int": kindNumber, "!!float": kindNumber, "!!null": kindNothing,
+}
+
 // kind returns the kind of the value.
 func (v Value) kind() string {
 	if v.node == nil {
 		return kindNothing
 	}
-	switch v.node.Tag {
-	case "!!map":
-		return kindObject
-	case "!!seq":
-		return kindList
-	case "!!null":
-		return kindNothing
-	case "!!bool":
-		return kindBoolean
-	case "!!int", "!!float":
-		return kindNumber
-	}
-	return kindText
+	return cmp.Or(kinds[v.node.Tag], kindText)
 }
 
 // Present reports whether the value is there at all. An explicit null is, in a list or as a required field.
@@ -76,32 +69,23 @@ func (v Value) IsList() bool { return v.kind() == kindList }
 // is not.
 func (v Value) IsText() bool { return v.kind() == kindText && v.node.Tag == "!!str" }
 
-// Position returns the file, the line and the path of the value, in a Fault without a
-// problem. The line is 0 if the value is absent.
+// Position returns the file, the line and the path of the value, in a Fault without a problem. It is zero if the value is absent.
 func (v Value) Position() Fault {
-	at := Fault{Path: v.path}
-	if v.file != nil {
-		at.File = v.file.name
+	if v.node == nil {
+		return Fault{}
 	}
-	if v.node != nil {
-		at.Line = v.node.Line
-	}
-	return at
+	return Fault{File: v.file.name, Line: v.node.Line, Path: v.path}
 }
 
 // Fault reports an error of this value. suggestion may be empty.
 func (v Value) Fault(suggestion, problem string, args ...any) {
 	if v.file != nil {
-		v.file.fault(v.Position().Line, v.path, fmt.Sprintf(problem, args...), suggestion)
+		v.file.fault(v.node.Line, v.path, fmt.Sprintf(problem, args...), suggestion)
 	}
 }
 
-// Try calls read, and returns the first error that it reports, without file and line, or "" if there is none.
+// Try calls read, and returns the first error that it reports, without file and line, or "" if there is none. The value must not be absent.
 func (v Value) Try(read func()) (problem string) {
-	if v.file == nil {
-		read()
-		return ""
-	}
 	of := v.file.faults
 	total, listed := of.Total(), len(of.List)
 	read()

@@ -23,7 +23,7 @@ type Object struct {
 // user's, a null stays for the reader to report.
 func (v Value) Object(known ...string) Object {
 	o := Object{Value: v, fields: map[string]Value{}, open: len(known) == 0}
-	if v.node != nil && !v.IsObject() {
+	if !v.IsObject() {
 		v.Expected("an object")
 	}
 	for key, value := range pairs(v.node) {
@@ -94,14 +94,9 @@ func (v Value) Peek(name string) Value {
 }
 
 // Items reads a list.
-func (v Value) Items() []Value {
-	if v.node == nil {
-		return nil
-	}
-	return v.Elements("a list")
-}
+func (v Value) Items() []Value { return v.Elements("a list") }
 
-// Elements reads a list that must be there. what describes it in the error.
+// Elements is Items for a list that what describes in the error.
 func (v Value) Elements(what string) []Value {
 	if !v.IsList() {
 		v.Expected(what)

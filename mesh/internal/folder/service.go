@@ -31,10 +31,9 @@ func readService(doc document.Value) *meshroute.Service {
 	for _, item := range o.Field("endpoints").Items() {
 		s.Endpoints = append(s.Endpoints, readEndpoint(item))
 	}
-	if filters := o.Field("filters"); filters.Present() {
-		s.FiltersSource = source(filters)
-	}
-	for _, item := range o.Field("filters").Items() {
+	filters := o.Field("filters")
+	s.FiltersSource = source(filters)
+	for _, item := range filters.Items() {
 		filter := &hcmpb.HttpFilter{}
 		readMessage(item, filter)
 		s.Filters = append(s.Filters, filter)
@@ -74,10 +73,8 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 		Locality: readLocality(o.Field("locality")),
 		Priority: uint32(o.Field("priority").Uint(0, maxPriority)),
 		Weight:   uint32(o.Field("weight").Uint(1, maxWeight)),
+		Health:   readHealth(o.Field("health"), "Healthy", "Unhealthy", "Draining"),
 		Source:   source(v),
-	}
-	if health := o.Field("health"); health.Present() {
-		e.Health = readHealth(health, "Healthy", "Unhealthy", "Draining")
 	}
 	if tags := o.Field("tags"); tags.Present() {
 		e.Tags = meshpolicy.ReadTags(tags)
@@ -85,7 +82,7 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 	return e
 }
 
-// readHealth reads one of some states, whose names are those of xDS in other letters.
+// readHealth reads one of some states, whose names are those of xDS in other letters; it is UNKNOWN if it is not given.
 func readHealth(v document.Value, states ...string) corepb.HealthStatus {
 	return corepb.HealthStatus(corepb.HealthStatus_value[strings.ToUpper(v.OneOf(states...))])
 }

@@ -95,9 +95,7 @@ func (r *reader) readHead(doc document.Value) (p Policy, clients TargetRef, to [
 	spec := o.Require("spec").Object("targetRef", "to")
 	at := doc.Position()
 	p = Policy{Name: readName(o), Source: Source{at.File, at.Line}}
-	if ref := spec.Field("targetRef"); ref.Present() {
-		clients, _ = r.readRef(ref, kinds, "proxyTypes")
-	}
+	clients, _ = r.readRef(spec.Field("targetRef"), kinds, "proxyTypes")
 	return p, clients, spec.Require("to").NonEmpty("a list with at least one destination")
 }
 

@@ -38,14 +38,10 @@ var matchFields = map[string][]string{
 func (r *reader) readMatch(v document.Value) Match {
 	o := v.Object(matchFields[r.kind]...)
 	m := Match{Line: v.Position().Line}
-	switch path := o.Field("path"); {
-	case r.kind == GRPCRouteKind:
+	if r.kind == GRPCRouteKind {
 		m.Path = readGRPCMethod(o.Field("method"))
-	case r.isRoute || path.Present():
-		m.Path = r.readPathMatch(path)
-	}
-	if r.kind != GRPCRouteKind {
-		m.Methods = readMethods(o)
+	} else {
+		m.Path, m.Methods = r.readPathMatch(o.Field("path")), readMethods(o)
 	}
 	m.Headers, m.Query = r.readConditions(o.Field("headers"), true), r.readConditions(o.Field("queryParams"), false)
 	return m
@@ -234,9 +230,6 @@ var grpcName = regexp.MustCompile(`^[!-.0->@-~]+$`)
 // readGRPCMethod reads a GRPCMethodMatch as a condition on the path, /service/method. It is zero for all
 // methods.
 func readGRPCMethod(v document.Value) PathMatch {
-	if !v.Present() {
-		return PathMatch{}
-	}
 	o := v.Object("type", "service", "method")
 	isRegex := o.Field("type").OneOf("Exact", "RegularExpression") == RegularExpression
 	var names, patterns [2]string
