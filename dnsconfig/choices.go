@@ -73,7 +73,7 @@ func Parse(value string, validate func(serviceConfig string) error) (*List, erro
 		return nil, fmt.Errorf("%s is %s, where a list of choices is expected", attribute, v.Kind())
 	}
 	list := new(List)
-	for i, entry := range v.Items() {
+	for i, entry := range v.Elements("a list") {
 		c, err := parseChoice(entry.Raw(), validate)
 		if err != nil {
 			list.Void = append(list.Void, VoidChoice{Index: i, Reason: err})
@@ -175,7 +175,7 @@ func checkStrictly(v jsondoc.Value, depth int) {
 			checkStrictly(o.Field(name), depth+1)
 		}
 	default:
-		for _, item := range v.Items() {
+		for _, item := range v.Elements("a list") {
 			checkStrictly(item, depth+1)
 		}
 	}

@@ -43,23 +43,22 @@ type document struct {
 // is not JSON. It may be nested 10,000 levels deep; the caller bounds its size. Errors of the
 // values are added to found. The value keeps the text.
 func Parse(text []byte, found *faults.Faults) (Value, error) {
-	err := json.Unmarshal(text, new(json.RawMessage))
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		line, column := position(text, syntax)
-		return Value{}, fmt.Errorf("not JSON: line %d, column %d: %w", line, column, syntax)
-	}
-	if err != nil {
-		return Value{}, err
+	if line, column, err := Check(text); err != nil {
+		return Value{}, fmt.Errorf("not JSON: line %d, column %d: %w", line, column, err)
 	}
 	return Value{raw: bytes.TrimSpace(text), from: &document{faults: found}}, nil
 }
 
-// position returns the line and column of a syntax error, from 1.
-func position(text []byte, err *json.SyntaxError) (line, column int) {
+// Check returns why a text is not JSON, and where, from 1.
+func Check(text []byte) (line, column int, err error) {
+	syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, new(json.RawMessage)))
+	if !ok {
+		return 0, 0, nil
+	}
 	// The offset is one past the character.
-	before := text[:min(len(text), max(0, int(err.Offset)-1))]
+	before := text[:min(len(text), max(0, int(syntax.Offset)-1))]
 	line = 1 + bytes.Count(before, []byte("\n"))
-	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
+	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]), syntax
 }
 
 // Kind is the kind of a value, worded for errors.
@@ -278,14 +277,6 @@ func (o Object) ProtoField(snake, camel string) Value {
 
 // Names returns the names of the fields that are there, in the order of the text.
 func (o Object) Names() []string { return slices.Clone(o.order) }
-
-// Items reads a list.
-func (v Value) Items() []Value {
-	if v.Absent() {
-		return nil
-	}
-	return v.Elements("a list")
-}
 
 // Elements reads a list, which is empty if it is not there. what describes it in the error.
 func (v Value) Elements(what string) []Value {

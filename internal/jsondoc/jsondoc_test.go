@@ -83,7 +83,7 @@ func TestValuesOfEveryKind(t *testing.T) {
 			"string": "s", "quoted": "18446744073709551615",
 		}, "expected a name, found %s"},
 		{"Bool", func(v jsondoc.Value) any { return v.Bool() }, map[string]any{"missing": false, "null": false, "yes": true, "no": false}, "expected true or false, found %s"},
-		{"Items", func(v jsondoc.Value) any { return len(v.Items()) }, map[string]any{"missing": 0, "null": 0, "list": 1, "none": 0}, "expected a list, found %s"},
+		{"Elements", func(v jsondoc.Value) any { return len(v.Elements("a list")) }, map[string]any{"missing": 0, "list": 1, "none": 0}, "expected a list, found %s"},
 		{"NonEmpty", count, map[string]any{"list": 1}, "expected a list of something, found %s"},
 		{"Object", func(v jsondoc.Value) any {
 			o := v.Object("k")
@@ -170,7 +170,7 @@ func TestRawAndFaultsOfAPart(t *testing.T) {
 	const text = "{ \"a\" : { \"k\": \"v\\u00e9\" } , \"b\":[ 1.50,\"\xff\",null , true] }"
 	got := faultsOf(t, text, func(v jsondoc.Value) {
 		o := v.Object("a", "b")
-		for _, part := range append(o.Field("b").Items(), o.Field("a"), o.Field("b")) {
+		for _, part := range append(o.Field("b").Elements("a list"), o.Field("a"), o.Field("b")) {
 			part.AddFaults(&faults.Faults{List: []faults.Fault{{Path: "[0]", Problem: string(part.Raw())}, {Problem: "p"}}})
 		}
 	})

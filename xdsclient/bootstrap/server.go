@@ -69,7 +69,7 @@ func (c *Config) parseServer(v jsondoc.Value, needed bool) *Server {
 	o := v.Object("server_uri", "channel_creds", "call_creds", "server_features")
 	s := &Server{Service: Service{what: "management server", URI: parseServerURI(o.Field("server_uri"))}}
 	credentials := s.parseCredentials(o, needed)
-	s.Features = parseFeatures(o.Field("server_features"))
+	s.Features = parseFeatures(o.Optional("server_features"))
 	if slices.Contains(c.trusted, s.URI) && !s.HasFeature(FeatureTrustedXDSServer) {
 		s.Features = append(s.Features, FeatureTrustedXDSServer)
 		slices.Sort(s.Features)
@@ -105,7 +105,7 @@ func parseServerURI(v jsondoc.Value) string {
 // (gRFC A30).
 func parseFeatures(v jsondoc.Value) []Feature {
 	var features []Feature
-	for _, element := range v.Items() {
+	for _, element := range v.Elements("a list") {
 		if !element.IsText() {
 			continue
 		}

@@ -45,13 +45,14 @@ func parseRule(v jsondoc.Value) (r rule) {
 	if node := o.Field("node"); !node.Absent() {
 		r.node = parseNode(node, r.who)
 	}
-	for _, item := range o.Field("names").Items() {
+	names := o.Optional("names")
+	for _, item := range names.Elements("a list") {
 		if prefix, ok := item.RequiredText(`a prefix ("" stands for all names)`); ok {
 			checkPrefix(item, prefix)
 			r.names = append(r.names, prefix)
 		}
 	}
-	if names := o.Field("names"); names.Absent() || names.IsList() && len(names.Items()) == 0 {
+	if !names.Present() || names.IsList() && len(names.Elements("a list")) == 0 {
 		names.Fault(`a prefix "" stands for all names`, "empty")
 	}
 	return r

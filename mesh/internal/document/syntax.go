@@ -2,14 +2,14 @@ package document
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/dynxds/dynxds/internal/jsondoc"
 )
 
 var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
@@ -18,8 +18,8 @@ var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 // is relative to the document; 0 means unknown.
 func (s *source) syntaxError(text []byte, err error) (line int, problem, suggestion string) {
 	if filepath.Ext(s.name) == ".json" {
-		if line, problem, ok := jsonError(text); ok {
-			return line, "this is not JSON: " + problem, ""
+		if line, _, err := jsondoc.Check(text); err != nil {
+			return line, "this is not JSON: " + err.Error(), ""
 		}
 	}
 	line, problem = yamlError(err)
@@ -116,16 +116,4 @@ func tabIndented(text []byte, from int) (line int, found bool) {
 		}
 	}
 	return 0, false
-}
-
-// jsonError returns the syntax error of a text that is meant to be JSON. ok is false if
-// there is none.
-func jsonError(text []byte) (line int, problem string, ok bool) {
-	var value any
-	var syntax *json.SyntaxError
-	if err := json.Unmarshal(text, &value); !errors.As(err, &syntax) {
-		return 0, "", false
-	}
-	before := text[:max(0, int(syntax.Offset)-1)] // the offset is one past the character
-	return 1 + bytes.Count(before, []byte("\n")), syntax.Error(), true
 }

@@ -77,7 +77,7 @@ func (v Value) Position() Fault {
 	return Fault{File: v.file.name, Line: v.node.Line, Path: v.path}
 }
 
-// Fault reports an error of this value. suggestion may be empty.
+// Fault reports an error of this value, if it is there. suggestion may be empty.
 func (v Value) Fault(suggestion, problem string, args ...any) {
 	if v.file != nil {
 		v.file.fault(v.node.Line, v.path, fmt.Sprintf(problem, args...), suggestion)

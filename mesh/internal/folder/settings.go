@@ -104,9 +104,7 @@ func readCircuitBreakers(v document.Value) *clusterpb.CircuitBreakers {
 		if percent := b.Field("percent"); percent.Present() {
 			limits.RetryBudget.BudgetPercent = &typepb.Percent{Value: percent.Number(0, 100)}
 		}
-		if most := o.Field("maxRetries"); most.Present() {
-			most.Fault("keep one of the two", "a retryBudget replaces maxRetries")
-		}
+		o.Field("maxRetries").Fault("keep one of the two", "a retryBudget replaces maxRetries")
 	}
 	if o.IsObject() && len(o.Names()) == 0 {
 		o.Fault("add maxRequests, maxRetries or retryBudget", "there is no limit")

@@ -188,9 +188,7 @@ func (r *reader) readConditions(v document.Value, onHeaders bool) (all []ValueMa
 		switch {
 		case m.Type == "":
 		case m.Type == Present || m.Type == Absent:
-			if value.Present() {
-				value.Fault("leave it out", "a condition of type %s has no value", m.Type)
-			}
+			value.Fault("leave it out", "a condition of type %s has no value", m.Type)
 		case !value.Present():
 			o.Fault("", "a condition of type %s needs the field \"value\"", m.Type)
 		case m.Type == RegularExpression:

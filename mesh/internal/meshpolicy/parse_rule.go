@@ -57,9 +57,7 @@ func (r *reader) readRule(v document.Value, index int, rule *Rule) (ok bool) {
 	if inner := outer.Field("default"); inner.Present() {
 		o = inner.Object("filters", "backendRefs")
 		for _, field := range []string{"filters", "backendRefs"} {
-			if field := outer.Field(field); field.Present() {
-				field.Fault("write it in default", "the rule has the field \"default\"")
-			}
+			outer.Field(field).Fault("write it in default", "the rule has the field \"default\"")
 		}
 	}
 	for f, read := range [NumFields]func(document.Value){
