@@ -142,9 +142,9 @@ func (m *String) Matches(s string) bool {
 }
 
 // Bounds on regular expressions, as a pattern of thirty bytes can compile to many megabytes.
-// Costs are program instructions, as estimated by regexCost.
+// Costs are program instructions, as estimated by RegexCost.
 const (
-	maxRegexLength = 8 << 10
+	MaxRegexLength = 8 << 10
 	maxRegexCost   = 50_000
 )
 
@@ -160,15 +160,15 @@ func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
 	switch {
 	case pattern == "":
 		return Regex{}, 0, errors.New("must not be empty")
-	case len(pattern) > maxRegexLength:
-		return Regex{}, 0, fmt.Errorf("has %d bytes, more than %d", len(pattern), maxRegexLength)
+	case len(pattern) > MaxRegexLength:
+		return Regex{}, 0, fmt.Errorf("has %d bytes, more than %d", len(pattern), MaxRegexLength)
 	}
 	// The pattern has to be valid before it is wrapped below, unlike "a)|(b".
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		return Regex{}, 0, fmt.Errorf("is not a valid regular expression (RE2 syntax): %w", err)
 	}
-	if cost = regexCost(tree); cost > maxRegexCost {
+	if cost = RegexCost(tree); cost > maxRegexCost {
 		return Regex{}, cost, errors.New("is too large a regular expression; repetitions multiply")
 	}
 	if whole {
@@ -193,12 +193,12 @@ func literalPrefix(tree *syntax.Regexp) string {
 	return prefix
 }
 
-// regexCost estimates the number of instructions that re compiles to. It stops
+// RegexCost estimates the number of instructions that re compiles to. It stops
 // counting a little above maxRegexCost.
-func regexCost(re *syntax.Regexp) int {
+func RegexCost(re *syntax.Regexp) int {
 	cost := 1 + len(re.Rune)
 	for _, sub := range re.Sub {
-		cost = min(cost+regexCost(sub), maxRegexCost+1)
+		cost = min(cost+RegexCost(sub), maxRegexCost+1)
 	}
 	if re.Op == syntax.OpRepeat {
 		cost *= max(re.Min, re.Max, 1)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/mesh/internal/document"
 )
 
@@ -123,12 +124,8 @@ func checkPath(v document.Value) {
 	}
 }
 
-// Bounds of regular expressions, in bytes and, roughly, in instructions. dynxds rejects resources with
-// larger ones.
-const (
-	maxRegexLength = 8 << 10
-	maxRegexSize   = 20_000
-)
+// maxRegexCost bounds regular expressions, in instructions. dynxds rejects resources with ones that are more than twice as large.
+const maxRegexCost = 20_000
 
 // readRegex reads a regular expression.
 func readRegex(v document.Value) string {
@@ -140,8 +137,8 @@ func readRegex(v document.Value) string {
 
 // parseRegex parses a regular expression. It reports one that clients would reject, and returns nil.
 func parseRegex(v document.Value, pattern string) *syntax.Regexp {
-	if pattern == "" || len(pattern) > maxRegexLength {
-		v.Fault("", "a regular expression has from 1 to %d bytes, this one has %d", maxRegexLength, len(pattern))
+	if pattern == "" || len(pattern) > matching.MaxRegexLength {
+		v.Fault("", "a regular expression has from 1 to %d bytes, this one has %d", matching.MaxRegexLength, len(pattern))
 		return nil
 	}
 	tree, err := syntax.Parse(pattern, syntax.Perl)
@@ -149,20 +146,11 @@ func parseRegex(v document.Value, pattern string) *syntax.Regexp {
 		v.Fault("see https://github.com/google/re2/wiki/Syntax", "%q is not a regular expression of RE2: %v", pattern, err)
 		return nil
 	}
-	if regexSize(tree) > maxRegexSize {
+	if matching.RegexCost(tree) > maxRegexCost {
 		v.Fault("", "the regular expression %q is too large; repetitions multiply", pattern)
 		return nil
 	}
 	return tree
-}
-
-func regexSize(re *syntax.Regexp) int {
-	size := 1 + len(re.Rune)
-	for _, sub := range re.Sub {
-		size = min(size+regexSize(sub), maxRegexSize+1)
-	}
-	size *= max(re.Min, re.Max, 1) // both are 0 if re is no repetition
-	return min(size, maxRegexSize+1)
 }
 
 var parameterName = regexp.MustCompile(`^[!-~]+$`)
