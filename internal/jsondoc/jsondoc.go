@@ -14,6 +14,7 @@ package jsondoc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,25 +76,15 @@ const (
 	KindBool    Kind = "a boolean"
 )
 
+// kinds are the kinds of values by their first bytes. The others are numbers.
+var kinds = map[byte]Kind{'{': KindObject, '[': KindList, '"': KindText, 't': KindBool, 'f': KindBool, 'n': KindNull}
+
 // Kind returns the kind of the value.
 func (v Value) Kind() Kind {
 	if !v.Present() {
 		return KindNothing
 	}
-	switch v.raw[0] {
-	case 'n':
-		return KindNull
-	case '{':
-		return KindObject
-	case '[':
-		return KindList
-	case '"':
-		return KindText
-	case 't', 'f':
-		return KindBool
-	default:
-		return KindNumber
-	}
+	return cmp.Or(kinds[v.raw[0]], KindNumber)
 }
 
 // Present reports whether the value is there at all. An explicit null is.
@@ -142,8 +133,9 @@ func (v Value) AddFaults(of *faults.Faults) {
 func (v Value) Expected(what string) {
 	suggestion := ""
 	if v.from != nil && !v.Present() && !v.from.faults.Full() {
-		if name := v.from.misspelt(v.path); name != "" {
-			suggestion = fmt.Sprintf("the key %s is ignored", faults.Quote(name))
+		isMeant := func(i ignoredKey) bool { return i.like != "" && faults.Join(i.path, i.like) == v.path }
+		if at := slices.IndexFunc(v.from.ignored, isMeant); at >= 0 {
+			suggestion = fmt.Sprintf("the key %s is ignored", faults.Quote(v.from.ignored[at].name))
 		}
 	}
 	v.Fault(suggestion, "expected %s, found %s", what, v.Kind())
@@ -318,16 +310,6 @@ func (d *document) ignore(path, name string, known []string) {
 	if len(d.ignored) < maxIgnored {
 		d.ignored = append(d.ignored, ignoredKey{path, name, faults.Nearest(name, known)})
 	}
-}
-
-// misspelt returns how the key at a path seems to be misspelt, or "".
-func (d *document) misspelt(path string) string {
-	for _, i := range d.ignored {
-		if i.like != "" && faults.Join(i.path, i.like) == path {
-			return i.name
-		}
-	}
-	return ""
 }
 
 // Ignored returns the keys that were ignored so far in the document although they look like known
