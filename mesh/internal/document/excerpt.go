@@ -3,13 +3,12 @@ package document
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
@@ -25,16 +24,8 @@ const (
 //	12 | nme: shop
 //	   | ^
 func Excerpt(f Fault) []string {
-	if f.File == "" {
-		return nil
-	}
-	file, err := os.Open(f.File)
+	text, err := bounds.ReadFile(f.File, maxExcerptFile)
 	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxExcerptFile+1))
-	if err != nil || len(text) > maxExcerptFile {
 		return nil
 	}
 	line, column := f.Line, 0

@@ -76,8 +76,8 @@ func (v Value) Texts() map[string]string {
 	}
 	o := v.Object()
 	texts := make(map[string]string, len(o.order))
-	for name, field := range o.fields {
-		texts[name] = field.Text()
+	for _, name := range o.order {
+		texts[name] = o.fields[name].Text()
 	}
 	return texts
 }
