@@ -143,9 +143,6 @@ const maxReason = 900
 
 func (c *Choice) parse(v jsondoc.Value) {
 	o := v.Object()
-	if !o.IsObject() {
-		return
-	}
 	for _, name := range o.Names() {
 		if !slices.Contains(fields, name) {
 			o.Fault("", "unexpected field %s", faults.Quote(name))
@@ -181,11 +178,7 @@ func checkStrictly(v jsondoc.Value, depth int) {
 	}
 }
 
-func texts(v jsondoc.Value) []string {
-	if !v.Present() {
-		return nil
-	}
-	texts := []string{}
+func texts(v jsondoc.Value) (texts []string) {
 	for _, item := range v.Elements("a list of strings") {
 		text, _ := item.RequiredText("a string")
 		texts = append(texts, text)

@@ -32,19 +32,14 @@ func Parse(data []byte) (Rules, error) {
 
 func parseRule(v jsondoc.Value) (r rule) {
 	o := v.Object()
-	if !o.IsObject() {
-		return r
-	}
-	checkFields(v, o, "san", "node", "names")
+	checkFields(o, "san", "node", "names")
 	if san, ok := o.Field("san").RequiredText("a SPIFFE ID"); ok {
 		var err error
 		if r.who, err = parseTemplate(san); err != nil {
 			o.Field("san").Fault("", "%v", err)
 		}
 	}
-	if node := o.Field("node"); !node.Absent() {
-		r.node = parseNode(node, r.who)
-	}
+	r.node = parseNode(o.Optional("node"), r.who)
 	names := o.Optional("names")
 	for _, item := range names.Elements("a list") {
 		if prefix, ok := item.RequiredText(`a prefix ("" stands for all names)`); ok {
@@ -63,7 +58,7 @@ func parseNode(v jsondoc.Value, who template) (node []requirement) {
 	if !o.IsObject() {
 		return nil
 	}
-	checkFields(v, o, "id", "cluster", "metadata")
+	checkFields(o, "id", "cluster", "metadata")
 	add := func(field, key string, v jsondoc.Value) {
 		text, ok := v.RequiredText("a text")
 		if !ok {
@@ -80,10 +75,8 @@ func parseNode(v jsondoc.Value, who template) (node []requirement) {
 			add(field, "", value)
 		}
 	}
-	if metadata := o.Field("metadata"); !metadata.Absent() {
-		for key, value := range metadata.Entries() {
-			add("metadata", key, value)
-		}
+	for key, value := range o.Optional("metadata").Entries() {
+		add("metadata", key, value)
 	}
 	if len(node) == 0 {
 		v.Fault("", "needs id, cluster or metadata")
@@ -92,11 +85,11 @@ func parseNode(v jsondoc.Value, who template) (node []requirement) {
 }
 
 // checkFields reports unknown fields, which would otherwise be ignored.
-func checkFields(v jsondoc.Value, o jsondoc.Object, known ...string) {
+func checkFields(o jsondoc.Object, known ...string) {
 	for _, name := range o.Names() {
 		if !slices.Contains(known, name) {
 			last := len(known) - 1
-			v.Fault("the fields are "+strings.Join(known[:last], ", ")+" and "+known[last], "unknown field %s", faults.Quote(name))
+			o.Fault("the fields are "+strings.Join(known[:last], ", ")+" and "+known[last], "unknown field %s", faults.Quote(name))
 		}
 	}
 }
