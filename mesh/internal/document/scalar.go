@@ -10,28 +10,23 @@ import (
 )
 
 // Text reads a string.
-func (v Value) Text() string {
-	text, _ := v.RequiredText("a string")
+func (v Value) Text() string { return v.text("a string") }
+
+// NonEmptyText is Text for strings that must not be empty. what describes it in the error.
+func (v Value) NonEmptyText(what string) string {
+	text := v.text(what)
+	if v.IsText() && text == "" {
+		v.Fault("", "expected %s, found an empty string", what)
+	}
 	return text
 }
 
-// RequiredText reads a string that must be there. what describes it in the error.
-func (v Value) RequiredText(what string) (text string, ok bool) {
+func (v Value) text(what string) string {
 	if !v.IsText() {
 		v.Expected(what)
-		return "", false
+		return ""
 	}
-	return v.node.Value, true
-}
-
-// NonEmptyText is RequiredText for strings that must not be empty.
-func (v Value) NonEmptyText(what string) (text string, ok bool) {
-	text, ok = v.RequiredText(what)
-	if ok && text == "" {
-		v.Fault("", "expected %s, found an empty string", what)
-		return "", false
-	}
-	return text, ok
+	return v.node.Value
 }
 
 // OneOf reads a string that must be one of the choices, or returns "".

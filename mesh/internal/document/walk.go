@@ -94,10 +94,9 @@ func (v Value) Peek(name string) Value {
 }
 
 // Items reads a list.
-func (v Value) Items() []Value { return v.Elements("a list") }
+func (v Value) Items() []Value { return v.items("a list") }
 
-// Elements is Items for a list that what describes in the error.
-func (v Value) Elements(what string) []Value {
+func (v Value) items(what string) []Value {
 	if !v.IsList() {
 		v.Expected(what)
 		return nil
@@ -109,9 +108,9 @@ func (v Value) Elements(what string) []Value {
 	return items
 }
 
-// NonEmpty is Elements for a list that must not be empty.
+// NonEmpty is Items for a list that must not be empty. what describes it in the error.
 func (v Value) NonEmpty(what string) []Value {
-	items := v.Elements(what)
+	items := v.items(what)
 	if v.IsList() && len(items) == 0 {
 		v.Fault("", "expected %s, found an empty list", what)
 	}

@@ -56,8 +56,7 @@ func readProvider(v document.Value) string {
 	if !v.Present() {
 		return defaultProvider
 	}
-	name, _ := v.NonEmptyText("the name of an entry of certificate_providers in the clients' bootstraps")
-	return name
+	return v.NonEmptyText("the name of an entry of certificate_providers in the clients' bootstraps")
 }
 
 // readSAN reads what a subject alternative name has to match: a string, exactly, or an object with
@@ -96,6 +95,5 @@ func readSAN(v document.Value) *matcherpb.StringMatcher {
 
 // readPattern reads a text that is not empty, as an empty one would match every name or none.
 func readPattern(v document.Value) string {
-	pattern, _ := v.NonEmptyText("a subject alternative name, or a part of one")
-	return pattern
+	return v.NonEmptyText("a subject alternative name, or a part of one")
 }

@@ -174,7 +174,7 @@ func ReadSessionHeader(v document.Value) string {
 
 // ReadCookieName reads the name of a cookie, a token.
 func ReadCookieName(v document.Value) string {
-	name, _ := v.NonEmptyText("the name of a cookie")
+	name := v.NonEmptyText("the name of a cookie")
 	if name != "" && !token.MatchString(name) {
 		v.Fault("", "%q cannot be the name of a cookie (RFC 6265)", name)
 	}
