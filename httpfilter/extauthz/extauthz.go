@@ -25,6 +25,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
 	"github.com/dynxds/dynxds/internal/boundlog"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/fraction"
 	"github.com/dynxds/dynxds/internal/headeredit"
@@ -155,7 +156,7 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	case errors.Is(err, sidechannel.ErrDisallowed):
 		i.decided(ctx, rpc, failed, "failed", err)
 		return nil, status.Errorf(codes.Internal, "ext_authz: the service's answer: %v", err)
-	case !i.allowFailed:
+	case !i.allowFailed, answer.GetStatus().GetCode() != int32(codes.OK): // An invalid denial allows nothing.
 		i.decided(ctx, rpc, failed, "failed", err)
 		return nil, status.Errorf(i.failed, "ext_authz: the service has not decided: %v", err)
 	}
@@ -217,5 +218,5 @@ func (m mutations) trailer() metadata.MD {
 func denial(answer *authpb.CheckResponse) error {
 	code := cmp.Or(int(answer.GetDeniedResponse().GetStatus().GetCode()), http.StatusForbidden)
 	return status.Errorf(httpstatus.Code(code), "ext_authz: the service denies it: %s: %s",
-		codes.Code(answer.GetStatus().GetCode()), answer.GetStatus().GetMessage())
+		codes.Code(answer.GetStatus().GetCode()), bounds.Text(answer.GetStatus().GetMessage(), bounds.ErrorText))
 }

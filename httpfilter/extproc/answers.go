@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -159,7 +160,7 @@ func (s *stream) immediate(r *procpb.ImmediateResponse) error {
 	}
 	err := error(io.EOF)
 	if code != codes.OK {
-		err = status.Error(code, r.GetDetails())
+		err = status.Error(code, bounds.Text(r.GetDetails(), bounds.ErrorText))
 	}
 	if s.last != nil {
 		s.final = err

@@ -260,6 +260,7 @@ func (s *stream) leave(err error, decision string, why error) {
 
 // fail is what becomes of an RPC whose processor fails (gRFC A93, "Early Termination of ext_proc Stream"). The caller holds mu.
 func (s *stream) fail(err error) {
+	err = sidechannel.Bounded(err)
 	defer s.cancelSide() // before write, which waits for mu, can half-close the stream
 	switch ended := sidechannel.Ended(s.app); {
 	case ended != nil:

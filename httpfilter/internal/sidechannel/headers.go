@@ -146,24 +146,24 @@ func (r *Rules) Edits(options []*corepb.HeaderValueOption, remove []string) (edi
 		case r.allows(name):
 			edits = append(edits, edit)
 		case r.fails && disallowed == nil:
-			disallowed = fmt.Errorf("header %q: %w", name, ErrDisallowed)
+			disallowed = fmt.Errorf("header %s: %w", bounds.Quote(name), ErrDisallowed)
 		}
 	}
 	for _, option := range options {
 		name := option.GetHeader().GetKey()
 		value, err := read(option.GetHeader())
 		if err != nil {
-			return nil, err
+			return nil, Bounded(err)
 		}
 		edit, err := headeredit.Set(name, value, option.GetAppendAction())
 		if err != nil {
-			return nil, err
+			return nil, Bounded(err)
 		}
 		add(name, edit)
 	}
 	for _, name := range remove {
 		if err := checkName(name); err != nil {
-			return nil, err
+			return nil, Bounded(err)
 		}
 		add(name, headeredit.Remove(name))
 	}

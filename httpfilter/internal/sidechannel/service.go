@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/refpool"
 )
@@ -119,7 +120,15 @@ func (c *Channel) Invoke(ctx context.Context, method string, request, reply any)
 	defer cancel()
 	err = c.connection.Invoke(ctx, method, request, reply)
 	runtime.KeepAlive(c) // or the connection might be closed
-	return err
+	return Bounded(err)
+}
+
+// Bounded returns an error of a call, nil included, with the text of the service cut and printable.
+func Bounded(err error) error {
+	if s, ok := status.FromError(err); ok {
+		return status.Error(s.Code(), bounds.Text(s.Message(), bounds.ErrorText))
+	}
+	return bounds.Error(err, bounds.ErrorText)
 }
 
 // NewStream is like Invoke for a method that streams. The stream ends with ctx, which has to end, and the caller keeps the Channel until then.
