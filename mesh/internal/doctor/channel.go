@@ -102,7 +102,9 @@ func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds
 			}
 			r.fail(keys, step, several.Source, "%v", errorcode.Marked(f, true))
 			f.File = cmp.Or(file, os.Getenv(envFile))
-			r.Checks[len(r.Checks)-1].Excerpt = document.Excerpt(f)
+			if lines := document.Excerpt(f); !strings.Contains(f.Path+strings.Join(lines, ""), "config") { // which may have secrets
+				r.Checks[len(r.Checks)-1].Excerpt = lines
+			}
 		}
 	case err != nil:
 		r.fail("correct the path, or the permissions of the file", step, "", "%v", err)
