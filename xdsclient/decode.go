@@ -7,12 +7,15 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // resourceDecoder has the type decode the resources of a response. The lock is not held.
 type resourceDecoder struct {
 	types *typeState
+	// server is the one that sent it, and need not be that of the channel if the resource is from disk.
+	server *bootstrap.Server
 	// size is that of the response, in bytes.
 	size int
 	// panics counts the panics of the type's decoder.
@@ -30,8 +33,8 @@ func (d *resourceDecoder) decode(it *item) {
 		}
 	}()
 	ch := d.types.channel
-	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: ch.server}
-	opts := DecodeOptions{Server: ch.server, Envelope: it.envelope(), Loads: ch.share.loads, Bootstrap: ch.client.config, Last: it.last}
+	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: d.server}
+	opts := DecodeOptions{Server: d.server, Envelope: it.envelope(), Loads: ch.share.loads, Bootstrap: ch.client.config, Last: it.last}
 	p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), opts)
 	switch {
 	case it.Err != nil:

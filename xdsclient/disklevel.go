@@ -283,8 +283,8 @@ func (k *diskWriter) restoreNext() bool {
 	}
 	all := make([]restored, 0, len(records))
 	for _, rec := range records {
-		types := r.authority.channelTo(rec.Server).typeState(r.key.typ)
-		all = append(all, restored{record: rec, decoder: resourceDecoder{types: types}})
+		types := r.authority.active().typeState(r.key.typ)
+		all = append(all, restored{record: rec, decoder: resourceDecoder{types: types, server: r.authority.serverAt(rec.Server)}})
 	}
 	c.mu.Unlock()
 	for i := range all {
@@ -318,14 +318,14 @@ func (r *resource) tellNoAnswer() {
 // watchedHere reports whether the entry is in the cache and watched.
 func (r *resource) watchedHere() bool { return r.authority.resources[r.key] == r && r.watched() }
 
-// channelTo returns the channel to a server of the authority, or the channel to the one that it follows if the server has none.
-func (a *authority) channelTo(uri string) *managementServer {
-	for _, ch := range a.channels {
-		if ch.server.URI == uri {
-			return ch
+// serverAt returns the server of the authority with a server_uri, or one that is trusted with nothing.
+func (a *authority) serverAt(uri string) *bootstrap.Server {
+	for _, s := range a.servers {
+		if s.URI == uri {
+			return s
 		}
 	}
-	return a.active()
+	return &bootstrap.Server{Service: bootstrap.Service{URI: uri}}
 }
 
 // read decodes the resource of the record, unless it is that of a collection as a whole. The lock is not held.
@@ -362,7 +362,7 @@ func (l *diskLevel) apply(r *resource, all []restored) {
 			of = r.newMember(key, it.parameters)
 			r.members[key] = of
 		case r.isCollection():
-			p = &payload{server: all[i].decoder.types.channel.server}
+			p = &payload{server: all[i].decoder.server}
 		}
 		l.use(of, p, stamp{version: string(it.Version), at: rec.Time.UnixNano(), parameters: it.parameters, stored: true})
 	}

@@ -116,7 +116,7 @@ func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size i
 	ts.beginResponse(hash)
 	return &update{
 		ch: ch, types: ts, resp: resp, size: size, number: ch.responses, stamp: stampNow(resp.Version),
-		decoder: resourceDecoder{types: ts, size: size},
+		decoder: resourceDecoder{types: ts, server: ts.channel.server, size: size},
 	}
 }
 
