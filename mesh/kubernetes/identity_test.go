@@ -182,7 +182,7 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	clients := testca.New(t)
 	roots := writeFile(t, clients.PEM())
-	s, pods := newSecure(t, func(f *flags) { f.opts.Serve.ClientCA = roots }), &pods{}
+	s, pods := newSecure(t, func(f *flags) { f.opts.Serve.ClientCA, f.trustDomain = roots, "cluster.local" }), &pods{}
 	s.service("greeter", "8080")
 	ip, _ := pods.start(t, "a")
 	s.slice("greeter-1", "greeter", "", 8080, ready(ip))
@@ -191,6 +191,7 @@ func TestCertificates(t *testing.T) {
 		"SPIFFE://cluster.local/ns/" + s.namespace + "/sa/client": nil,
 		"spiffe://cluster.local/workload":                         {"Unauthenticated"},
 		"spiffe://cluster.local/ns/" + s.namespace + "/sa/%63":    {"Unauthenticated"},
+		"spiffe://partner/ns/" + s.namespace + "/sa/client":       {"Unauthenticated", `trust domain "partner", want "cluster.local"`},
 	} {
 		uri, err := url.Parse(id)
 		xdstest.NoError(t, err)
@@ -198,8 +199,7 @@ func TestCertificates(t *testing.T) {
 		server := map[string]any{"server_uri": s.server, "channel_creds": []any{map[string]any{"type": "tls", "config": map[string]any{
 			"ca_certificate_file": s.caFile, "certificate_file": cert, "private_key_file": key,
 		}}}}
-		bootstrap := testutils.Bootstrap("client", s.server, testutils.TopLevel("xds_servers", []any{server}))
-		conn := cmdtest.DialXDS(t, "xds:///greeter", bootstrap, pods.dial())
+		conn := cmdtest.DialXDS(t, "xds:///greeter", testutils.Bootstrap("client", s.server, testutils.TopLevel("xds_servers", []any{server})), pods.dial())
 		if wants != nil {
 			fails(t, conn, wants...)
 		} else {

@@ -52,6 +52,7 @@ type flags struct {
 	leaseNamespace      string
 	leaseDuration       time.Duration
 	anonymous           bool
+	trustDomain         string
 	logFormat, logLevel string
 }
 
@@ -73,6 +74,7 @@ func newServe(setLog func(*slog.Logger)) *cobra.Command {
 	set.StringVar(&f.audience, "audience", "dynxds", "the audience that clients' tokens have to have")
 	cmdline.Limit(cmd, &f.tokenReviews, "token-reviews", identity.DefaultRate, "how many TokenReviews a second the API server is asked for; the clients of one host may have a quarter of them")
 	set.BoolVar(&f.anonymous, "anonymous", false, "also serve clients without a token or certificate, which are who they say")
+	set.StringVar(&f.trustDomain, "trust-domain", "", "the trust domain that clients' certificates have to be of; by default any, as if all authorities in --client-ca were one")
 	set.StringVar(&f.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease whose holder writes the status of routes; by default POD_NAMESPACE of the environment")
 	cmdline.Period(cmd, &f.leaseDuration, "lease-duration", 15*time.Second, "how long after the holder of the Lease has died another replica takes over")
 	cmdline.ServerFlags(cmd, &f.opts.Serve, ":18000")
@@ -107,6 +109,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	opts.Serve.NoChannelz, opts.Serve.NoReflection = true, true
 	opts.Identify = identity.Verifier{
 		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience, f.tokenReviews), Anonymous: f.anonymous, ZoneOf: source.ZoneOf,
+		TrustDomain: f.trustDomain,
 	}.Identify
 	opts.BindLocators, opts.Authorize, opts.Reauthorize = true, source.Authorize, source.AccessChanged()
 	host, _ := os.Hostname()

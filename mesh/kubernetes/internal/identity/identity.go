@@ -45,6 +45,8 @@ type Verifier struct {
 	Tokens *Tokens
 	// Anonymous admits clients without a token and a certificate: they are who they say.
 	Anonymous bool
+	// TrustDomain is that of certificates, empty for any.
+	TrustDomain string
 	// ZoneOf returns the zone of a node, empty if it is not known, as that of "" is.
 	ZoneOf func(node string) string
 }
@@ -86,20 +88,23 @@ func (v Verifier) identity(ctx context.Context) (*Identity, error) {
 			return nil, status.Error(codes.Unauthenticated, "the client presents several tokens")
 		}
 	}
-	return ofCertificate(from), nil
+	return v.ofCertificate(from)
 }
 
 // ofCertificate returns who a client is by the SPIFFE ID of its verified certificate, as Istio and SPIRE write them:
 // spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT. nil: it has none.
-func ofCertificate(p *peer.Peer) *Identity {
+func (v Verifier) ofCertificate(p *peer.Peer) (*Identity, error) {
 	id, ok := access.SPIFFEID(p)
 	if !ok {
-		return nil
+		return nil, nil
+	}
+	if domain := id.TrustDomain().Name(); v.TrustDomain != "" && domain != v.TrustDomain {
+		return nil, status.Errorf(codes.Unauthenticated, "the client's certificate is of trust domain %s, want %s (--trust-domain)", bounds.Quote(domain), bounds.Quote(v.TrustDomain))
 	}
 	if parts := strings.Split(id.Path(), "/"); len(parts) == 5 && parts[1] == "ns" && parts[3] == "sa" { // no part of a path is empty
-		return &Identity{Namespace: parts[2], Account: parts[4]}
+		return &Identity{Namespace: parts[2], Account: parts[4]}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // is returns the node of an identity, or PERMISSION_DENIED if the client says that it is another.
