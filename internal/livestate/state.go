@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -42,7 +43,10 @@ const (
 
 // Rank orders Healths, the worst first.
 func (h Health) Rank() int {
-	return slices.Index([]Health{Failing, Degraded, Unknown, Healthy, Idle}, h)
+	if i := slices.Index([]Health{Failing, Degraded, Unknown, Healthy}, h); i >= 0 {
+		return i
+	}
+	return 4
 }
 
 // Bounds on a State that leaves the process. A page shows as much as it is asked for.
@@ -191,18 +195,19 @@ type SplitCluster struct {
 	Minute outcomes.Minute `json:"minute"`
 }
 
-// Values returns what leaves the process, as JSON has it, and leaves out what is beyond the bounds. Names are as they are until then, as they
-// are keys; those that are too long are cut.
-func (s *State) Values() map[string]any {
+// JSON returns what leaves the process, and leaves out what is beyond the bounds. Names are as they are until then, as they are keys;
+// those that are too long are cut.
+func (s *State) JSON() []byte {
 	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
 	if len(s.Channels) > maxChannels {
-		worst := make(map[string]int) // by target: how a channel of it is, or its worst cluster
+		worst := make(map[string]int) // by target: the Rank of its worst channel or cluster, below that of Idle
 		for i := range s.Channels {
-			worst[s.Channels[i].Target] = s.Channels[i].Health.Rank()
+			c := &s.Channels[i]
+			worst[c.Target] = min(worst[c.Target], c.Health.Rank()-Idle.Rank())
 		}
 		for _, c := range s.Clusters {
-			worst[c.Target] = min(worst[c.Target], c.Health.Rank())
+			worst[c.Target] = min(worst[c.Target], c.Health.Rank()-Idle.Rank())
 		}
 		slices.SortStableFunc(s.Channels, func(a, b Channel) int { return cmp.Compare(worst[a.Target], worst[b.Target]) })
 	}
@@ -217,12 +222,8 @@ func (s *State) Values() map[string]any {
 		c.Routes, _ = bound(c.Routes, room)
 		room -= len(c.Routes)
 	}
-	return Values(s, func(name string, sentence bool) string {
-		if sentence || len(name) <= bounds.ErrorText {
-			return name
-		}
-		return text(name)
-	}).(map[string]any)
+	content, _ := json.Marshal(s) // of texts, numbers and times, which cannot fail
+	return Cut(content, bounds.ErrorText, math.MaxInt, func(name string, _ int) string { return text(name) })
 }
 
 func bound[T any](all []T, limit int) ([]T, int) {
@@ -236,28 +237,34 @@ var sentences = map[string]bool{
 	"first_fault": true, "waiting": true, "reports": true, "reasons": true, "subject": true, "where": true,
 }
 
-// Values returns a value for JSON as maps, lists, texts and numbers. Each text is what a function makes of it, and of whether it is a
-// sentence.
-func Values(value any, cut func(text string, sentence bool) string) (values any) {
-	content, _ := json.Marshal(value) // of texts, numbers and times, which cannot fail
-	d := json.NewDecoder(bytes.NewReader(content))
-	d.UseNumber()
-	_ = d.Decode(&values)
-	return cutIn(values, false, cut)
-}
-
-func cutIn(value any, sentence bool, cut func(string, bool) string) any {
-	switch v := value.(type) {
-	case string:
-		return cut(v, sentence)
-	case []any:
-		for i := range v {
-			v[i] = cutIn(v[i], sentence, cut)
+// Cut returns JSON in which a function has shortened the texts that are longer than a limit, which is another one for sentences. A text
+// in a list is of the key before.
+func Cut(content []byte, names, inSentences int, shorten func(text string, limit int) string) []byte {
+	all, limit := make([]byte, 0, len(content)), names
+	for {
+		start := bytes.IndexByte(content, '"')
+		if start < 0 {
+			return append(all, content...)
 		}
-	case map[string]any:
-		for key := range v {
-			v[key] = cutIn(v[key], sentences[key], cut)
+		end := start + 1
+		for ; content[end] != '"'; end++ {
+			if content[end] == '\\' {
+				end++
+			}
 		}
+		end++
+		written := content[start:end]
+		all, content = append(all, content[:start]...), content[end:]
+		switch {
+		case bytes.HasPrefix(content, []byte(":")):
+			if limit = names; sentences[string(written[1:len(written)-1])] {
+				limit = inSentences
+			}
+		case len(written)-len(`""`) > limit:
+			var text string
+			_ = json.Unmarshal(written, &text)
+			written, _ = json.Marshal(shorten(text, limit))
+		}
+		all = append(all, written...)
 	}
-	return value
 }

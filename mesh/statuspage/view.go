@@ -50,17 +50,19 @@ func (h *handler) data(ctx context.Context, values url.Values) (any, error) {
 		if versions[name] != "" {
 			continue
 		}
-		content, _ := json.Marshal(v.section(name)) // which was JSON before
+		content := v.section(name)
 		versions[name] = strconv.FormatUint(maphash.Bytes(h.seed, content), 36)
 		if values.Get(name+".version") != versions[name] {
-			answer[name] = json.RawMessage(content)
+			answer[name] = content
 		}
 	}
 	return answer, nil
 }
 
 // section returns the content of a section.
-func (v *view) section(name string) any { return clipped(sections[name](v, wantedOf(name, v.values))) }
+func (v *view) section(name string) json.RawMessage {
+	return clipped(sections[name](v, wantedOf(name, v.values)))
+}
 
 // answerTime bounds how long an answer waits for its turn, and for balancers.
 const answerTime = 10 * time.Second
@@ -151,14 +153,10 @@ const (
 	maxError = 4000
 )
 
-// clipped returns a value for JSON with its texts from outside shortened.
-func clipped(value any) any {
-	return livestate.Values(value, func(text string, sentence bool) string {
-		if sentence {
-			return clip(text, maxError)
-		}
-		return clip(text, maxName)
-	})
+// clipped returns a value as JSON with its texts from outside shortened.
+func clipped(value any) json.RawMessage {
+	content, _ := json.Marshal(value) // of texts, numbers and times, which cannot fail
+	return livestate.Cut(content, maxName, maxError, clip)
 }
 
 // clip shortens text from outside, and appends its length.

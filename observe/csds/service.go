@@ -225,7 +225,8 @@ func bypassing(ctx context.Context) *statusv3.ClientConfig {
 func stateConfig(ctx context.Context, source *livestate.Source) *statusv3.ClientConfig_GenericXdsConfig {
 	state := livestate.Take(ctx, source)
 	// Nothing of this can fail: a State has nothing but texts, numbers and times.
-	values, _ := structpb.NewStruct(state.Values())
+	values := new(structpb.Struct)
+	_ = values.UnmarshalJSON(state.JSON())
 	content, _ := anypb.New(values)
 	return &statusv3.ClientConfig_GenericXdsConfig{
 		TypeUrl: content.GetTypeUrl(), Name: StateName, VersionInfo: livestate.Format, XdsConfig: content,
