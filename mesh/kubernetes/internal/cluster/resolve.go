@@ -172,7 +172,8 @@ func (r *routes) rules(of *Route, written []meshpolicy.Rule, parent named) []mes
 	list := slices.Clone(written)
 	for i := range list {
 		rule := &list[i]
-		rule.BackendRefs, rule.Filters = slices.Clone(rule.BackendRefs), slices.Clone(rule.Filters)
+		// New writes to the matches, and others may read those of an earlier policy.
+		rule.Matches, rule.BackendRefs, rule.Filters = slices.Clone(rule.Matches), slices.Clone(rule.BackendRefs), slices.Clone(rule.Filters)
 		for j, f := range rule.Filters {
 			if f.Mirror != nil {
 				mirror := *f.Mirror

@@ -129,11 +129,11 @@ func signal(c chan<- struct{}) {
 
 // Read returns the present content.
 func (s *Source) Read(context.Context) (*folder.Content, error) {
-	now := time.Now()
 	s.mu.Lock()
 	marked, routesMarked := s.marked, s.routesMarked
 	s.marked, s.routesMarked = map[named]bool{}, false
 	s.mu.Unlock()
+	now := time.Now() // not before the marks: a timer marks once, when its time has come
 	changed, renamed := s.content == nil, map[named]bool{}
 	for of := range marked {
 		changed = s.update(of, now, renamed) || changed

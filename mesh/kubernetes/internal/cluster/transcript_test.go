@@ -59,10 +59,12 @@ type transcript struct {
 	// services and policies are what the step "changed" has seen last.
 	services []*meshroute.Service
 	policies []*meshroute.Policy
+	// matches has the first match of each rule that was seen, and its policy.
+	matches map[any]*meshroute.Policy
 }
 
 func newTranscript(t testing.TB) *transcript {
-	log, tr := &xdstest.Log{}, &transcript{t: t, api: newAPIServer(rand.New(rand.NewPCG(1, 1)))}
+	log, tr := &xdstest.Log{}, &transcript{t: t, api: newAPIServer(rand.New(rand.NewPCG(1, 1))), matches: map[any]*meshroute.Policy{}}
 	var err error
 	tr.source, err = tr.api.open(t, log)
 	xdstest.NoError(t, err)
@@ -201,6 +203,15 @@ func (tr *transcript) settle() {
 	content, err := tr.source.Read(tr.t.Context())
 	xdstest.NoError(tr.t, err)
 	tr.content = content
+	for _, p := range content.Policies {
+		for i := range p.To[0].Rules {
+			match := &p.To[0].Rules[i].Matches[0]
+			if old := tr.matches[match]; old != nil && old != p {
+				tr.t.Errorf("a version of %s was made in the matches of an earlier one, which others may read", p.Name)
+			}
+			tr.matches[match] = p
+		}
+	}
 }
 
 func (tr *transcript) service(name string) *meshroute.Service {
