@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -77,10 +76,7 @@ func (w *Writer) refusals() (list []refusal) {
 			text := t.NACK.Err.Message()
 			names := t.Names
 			// A response may have routes of several services. Clients mostly say which they mean. A name may be the end or the begin of another.
-			isOther := func(name string) bool {
-				return !regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(name) + `($|[^\w-])`).MatchString(text)
-			}
-			if meant := slices.DeleteFunc(slices.Clone(names), isOther); len(meant) > 0 {
+			if meant := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !says(text, name) }); len(meant) > 0 {
 				names = meant
 			}
 			for _, name := range names {
@@ -93,6 +89,25 @@ func (w *Writer) refusals() (list []refusal) {
 	}
 	return list
 }
+
+// says reports whether a text has a name, which is no part of another one there. A client may have 200,000 names, and chooses the text.
+func says(text, name string) bool {
+	for from := 0; name != ""; from++ {
+		at := strings.Index(text[from:], name)
+		if at < 0 {
+			break
+		}
+		from += at
+		before, after := text[:from], text[from+len(name):]
+		if !strings.ContainsAny(before[max(0, from-1):], inNames+".") && !strings.ContainsAny(after[:min(1, len(after))], inNames) {
+			return true
+		}
+	}
+	return false
+}
+
+// inNames are characters of names, beside the dot, which may also end a sentence.
+const inNames = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 
 // refused says how many clients refuse a route as it is attached to some parents, and why; empty: none does.
 func refused(of *cluster.Route, parents []cluster.Parent, list []refusal) string {

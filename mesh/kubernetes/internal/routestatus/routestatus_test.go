@@ -10,6 +10,16 @@ import (
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 )
 
+func TestNamesInErrors(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"a.b: no": true, "no a.b.": true, `"a.b"`: true, "a.bc a.b-c": false, "x.a.b": false, "xa.b and é: a.b": true, "": false} {
+		xdstest.Equal(t, text, want, says(text, "a.b"))
+	}
+	if says("", "") {
+		t.Error("an empty name is said")
+	}
+}
+
 // A status that is written is not written again, also if another controller has a condition in it. The writer has no API server.
 func TestConditionsOfOthers(t *testing.T) {
 	t.Parallel()
