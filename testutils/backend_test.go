@@ -49,9 +49,8 @@ func TestBackend_RemembersTheLastRPC(t *testing.T) {
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, "x-key", "value")
 	client := testpb.NewTestServiceClient(dial(t, b.Addr()))
-	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.CallAuthority("authority.example.com")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.CallAuthority("authority.example.com"))
+	xdstest.NoError(t, err)
 	last, deadline := b.Last(), time.Time{}
 	deadline, _ = ctx.Deadline()
 	if last.Method != unaryMethod || last.Authority != "authority.example.com" || strings.Join(last.Metadata.Get("x-key"), "") != "value" {
@@ -78,9 +77,8 @@ func TestBackend_Fail(t *testing.T) {
 		t.Errorf("streaming: %v", err)
 	}
 	b.Fail(nil)
-	if _, err := client.EmptyCall(ctx, &testpb.Empty{}); err != nil {
-		t.Error(err)
-	}
+	_, err = client.EmptyCall(ctx, &testpb.Empty{})
+	xdstest.NoError(t, err)
 	// And as the request asks for it.
 	asked := &testpb.EchoStatus{Code: int32(codes.NotFound), Message: "asked"}
 	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseStatus: asked}); status.Code(err) != codes.NotFound {
@@ -128,20 +126,15 @@ func TestBackend_GracefulStopLetsRPCsEnd(t *testing.T) {
 	client := testClient(t, b)
 	stream, err := client.FullDuplexCall(ctx)
 	xdstest.NoError(t, err)
-	if _, err := stream.Header(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = stream.Header()
+	xdstest.NoError(t, err)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); b.GracefulStop() }()
-	if err := stream.Send(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 1}}}); err != nil {
-		t.Error(err)
-	}
+	xdstest.NoError(t, stream.Send(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 1}}}))
 	if _, err := stream.Recv(); err != nil {
 		t.Errorf("the RPC under way: %v", err)
 	}
-	if err := stream.CloseSend(); err != nil {
-		t.Error(err)
-	}
+	xdstest.NoError(t, stream.CloseSend())
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the RPC under way ended with %v", err)
 	}

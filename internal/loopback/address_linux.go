@@ -3,6 +3,7 @@ package loopback
 import (
 	"net"
 	"os"
+	"sync"
 	"syscall"
 )
 
@@ -14,7 +15,7 @@ func reserve() (addr string, release func(), err error) {
 	if err != nil {
 		return "", nil, os.NewSyscallError("socket", err)
 	}
-	release = func() { syscall.Close(fd) }
+	release = sync.OnceFunc(func() { syscall.Close(fd) }) // Another file may get the number.
 	if err = os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)); err == nil {
 		err = os.NewSyscallError("bind", syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	}

@@ -12,7 +12,6 @@ import (
 func TestAddress_ListenAgainWhileTheSocketIsHeld(t *testing.T) {
 	addr, err := loopback.Reserve()
 	xdstest.NoError(t, err)
-	defer addr.Release()
 	first, err := addr.Listen()
 	xdstest.NoError(t, err)
 	held, err := first.(interface{ File() (*os.File, error) }).File()
@@ -22,4 +21,9 @@ func TestAddress_ListenAgainWhileTheSocketIsHeld(t *testing.T) {
 	again, err := addr.Listen()
 	xdstest.NoError(t, err)
 	xdstest.NoError(t, again.Close())
+	addr.Release()
+	other, err := os.Open(os.DevNull) // gets the descriptor of the socket
+	xdstest.NoError(t, err)
+	addr.Release()
+	xdstest.NoError(t, other.Close())
 }
