@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -28,17 +29,20 @@ func TestAnRPCIsRunOnceHoweverOftenTheInterceptorsArePresent(t *testing.T) {
 	for _, test := range []struct {
 		name, scheme string
 		opts         []grpc.DialOption
+		want         int
 	}{
-		{"installed and explicit", scheme, grpcbridge.DialOptions()},
-		{"explicit twice", "unreached", append(grpcbridge.DialOptions(), grpcbridge.DialOptions()...)},
+		{"installed and explicit", scheme, grpcbridge.DialOptions(), 1},
+		{"explicit twice, and an RPC with the context of its stream", "unreached", append(grpcbridge.DialOptions(), grpcbridge.DialOptions()...), 2},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			b := newFakeBuilder()
 			b.scheme = test.scheme
-			ended := errors.New("the end of the chain")
 			// Innermost, so that no RPC reaches gRPC.
-			last := grpc.WithChainUnaryInterceptor(func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
-				return ended
+			last := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, _, _ any, cc *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+				if _, opened := peer.FromContext(ctx); opened {
+					return errors.New("the end of the chain")
+				}
+				return cc.Invoke(peer.NewContext(ctx, new(peer.Peer)), method, nil, nil)
 			})
 			opts := test.opts
 			if test.scheme != scheme {
@@ -53,7 +57,7 @@ func TestAnRPCIsRunOnceHoweverOftenTheInterceptorsArePresent(t *testing.T) {
 			if err := cc.Invoke(ctx, "/s/Unary", nil, nil); err == nil {
 				t.Error("the RPC succeeded without a server")
 			}
-			xdstest.Equal(t, "how often the runner ran the RPC", 1, len(runner.ran()))
+			xdstest.Equal(t, "RPCs of the runner", test.want, len(runner.ran()))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -78,11 +79,16 @@ func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method s
 
 // decided reports whether an outer interceptor of ours has already decided
 // this RPC, which happens when an application passes DialOptions twice. The
-// method guards against an RPC that something on the RPC's way (credentials,
-// a stats handler) makes of its own with the context it was handed.
+// method and the peer, which gRPC adds, guard against another RPC with the context of
+// this one: of its stream, or as credentials or a stats handler were handed it.
 func decided(ctx context.Context, cc *grpc.ClientConn, method string) bool {
 	d := decision.FromContext(ctx)
-	return d != nil && d.Channel == cc && d.WireMethod() == method
+	if d == nil || d.Channel != cc || d.WireMethod() != method {
+		return false
+	}
+	now, _ := peer.FromContext(ctx)
+	then, _ := peer.FromContext(d)
+	return now == then
 }
 
 // await waits for the first configuration of the channel, which it wakes if
@@ -125,6 +131,9 @@ func (ch *Channel) await(ctx context.Context, failFast bool) (r Runner, again bo
 				return nil, false, ch.gaveUp(ctx, nil)
 			}
 			return nil, true, nil
+		}
+		if !ch.owned() { // again, as another RPC may have woken the channel
+			return nil, false, nil // Its resolver is not ours.
 		}
 	}
 	var reason error
