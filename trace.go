@@ -98,7 +98,7 @@ type TraceFilter = rpctrace.Filter
 //     (uint32) is the priority of the locality, 0 for the most preferred.
 //   - Endpoint (string) is the address, "host:port".
 //   - Reason (string) is why no endpoint was picked, in one of these words, or empty:
-//     "dropped" (by drop_overloads), "max_requests" or "max_retries" (by circuit_breakers), "unreachable" (no
+//     "dropped" (by drop_overloads or a policy), "max_requests" or "max_retries" (by circuit_breakers), "unreachable" (no
 //     endpoint can be reached), "unusable" (the cluster is missing or invalid, or has no
 //     endpoints, or a plugin finds none), "no_cluster" (the route's cluster was removed from the configuration),
 //     "no_config" (the channel has lost its configuration).

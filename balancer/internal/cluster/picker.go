@@ -112,6 +112,10 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision) (balancer.Pi
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
 		}
+		if _, drops := tree.Drops(err); drops { // a policy of the program
+			d.Fail(rpctrace.Dropped)
+			return result, nil, tree.Explain(err, fmt.Sprintf("dynxds: RPC to cluster %s dropped by its load-balancing policy: ", bounds.Quote(p.cluster)), p.config.Notes)
+		}
 		d.Fail(rpctrace.Unreachable)
 		return result, nil, tree.Explain(err, fmt.Sprintf(
 			"dynxds: no endpoint of cluster %s (ClusterLoadAssignment %s) can be reached: ", bounds.Quote(p.cluster), bounds.Quote(p.config.Endpoints.Name)), p.config.Notes)

@@ -12,10 +12,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// gRFC A54: whatever the error of a leaf policy, the data plane sees UNAVAILABLE.
+// The data plane sees codes of a leaf policy that are not for servers only (gRFC A54), or UNAVAILABLE.
 func TestPickerErrors(t *testing.T) {
 	t.Parallel()
-	const prefix = `dynxds: no endpoint of cluster "c" (ClusterLoadAssignment "e") can be reached: `
+	const prefix, dropped = `dynxds: no endpoint of cluster "c" (ClusterLoadAssignment "e") can be reached: `, `dynxds: RPC to cluster "c" dropped by its load-balancing policy: `
 	for _, tc := range []struct {
 		name     string
 		err      error
@@ -24,8 +24,8 @@ func TestPickerErrors(t *testing.T) {
 	}{
 		{"waiting stays waiting", balancer.ErrNoSubConnAvailable, balancer.ErrNoSubConnAvailable.Error(), false},
 		{"a plain error stays plain", errors.New("refused"), prefix + "refused", false},
-		{"a status error keeps its text, not its code", status.Error(codes.Internal, "dropped"),
-			"rpc error: code = Unavailable desc = " + prefix + "dropped", true},
+		{"a status error keeps its code", status.Error(codes.ResourceExhausted, "full"), "rpc error: code = ResourceExhausted desc = " + dropped + "full", true},
+		{"a status error loses a code of servers", status.Error(codes.NotFound, "none"), "rpc error: code = Unavailable desc = " + dropped + "none", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -102,12 +102,26 @@ func Noted(text string, notes fmt.Stringer) string {
 	return text
 }
 
-// Explain puts a prefix and notes around the text of an error of a pick. It makes the code
-// UNAVAILABLE, as no configuration can make an RPC fail with another one (gRFC A54), but
+// Drops reports whether the error of a pick is a status error, by which a policy ends any RPC, and the code of the RPC: that of the
+// policy, unless only servers may choose it (gRFC A54).
+func Drops(err error) (code codes.Code, drops bool) {
+	s, drops := err.(interface{ GRPCStatus() *status.Status }) // A connection error may have one inside.
+	if !drops {
+		return codes.Unavailable, false
+	}
+	switch code = s.GRPCStatus().Code(); code {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.DataLoss:
+		code = codes.Unavailable
+	}
+	return code, true
+}
+
+// Explain puts a prefix and notes around the text of an error of a pick, and makes the code that of Drops. It
 // keeps the kind of error: a status error ends even RPCs that wait for ready, others do not.
 func Explain(err error, prefix string, notes fmt.Stringer) error {
 	if s, isStatus := status.FromError(err); isStatus {
-		return status.Error(codes.Unavailable, Noted(prefix+s.Message(), notes))
+		code, _ := Drops(err)
+		return status.Error(code, Noted(prefix+s.Message(), notes))
 	}
 	return errors.New(Noted(prefix+err.Error(), notes))
 }
