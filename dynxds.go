@@ -64,7 +64,8 @@ func DialOptions(opts ...Option) []grpc.DialOption {
 // management servers, whatever the source. The error lists everything that is wrong with the bootstrap, each
 // with its key.
 //
-// It relies on the same hook as the blank import, see DialOptions.
+// It relies on the same hook as the blank import, see DialOptions. A Builder of the program's that wraps it must have it in
+// a field; if its scheme is another one, its channels need DialOptions as well.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	return resolver.NewBuilder(bootstrapJSON)
 }

@@ -157,9 +157,8 @@ func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			finished := make(chan error, 2)
-			if _, err := w.s.Stream(ctx, kinds[3].desc, w.cc, "/s/m", plainStreamer, []grpc.CallOption{grpc.OnFinish(func(err error) { finished <- err })}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := w.s.Stream(ctx, kinds[3].desc, w.cc, "/s/m", plainStreamer, []grpc.CallOption{grpc.OnFinish(func(err error) { finished <- err })})
+			xdstest.NoError(t, err)
 			w.await(t, 1)
 			if how == "context" {
 				cancel()

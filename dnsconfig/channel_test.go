@@ -144,9 +144,8 @@ func TestIdleChannelKeepsItsDraw(t *testing.T) {
 			ctx := testutils.Context(t)
 			var first bool
 			for round := range 4 {
-				if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(context.Background(), &testgrpc.Empty{}); err != nil {
-					t.Fatal(err)
-				}
+				_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(context.Background(), &testgrpc.Empty{})
+				xdstest.NoError(t, err)
 				canary := time.Until(backend.Last().Deadline) < time.Minute
 				if round == 0 {
 					first = canary

@@ -112,9 +112,8 @@ func TestBackend_StopAndRestart(t *testing.T) {
 	}
 	release()
 	xdstest.NoError(t, b.Restart())
-	if _, err := client.EmptyCall(ctx, &testpb.Empty{}, grpc.WaitForReady(true)); err != nil {
-		t.Errorf("after the restart: %v", err)
-	}
+	_, err := client.EmptyCall(ctx, &testpb.Empty{}, grpc.WaitForReady(true))
+	xdstest.NoError(t, err)
 	if got := b.Count(); got != 2 {
 		t.Errorf("%d RPCs over both runs, want 2", got)
 	}
@@ -131,9 +130,8 @@ func TestBackend_GracefulStopLetsRPCsEnd(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); b.GracefulStop() }()
 	xdstest.NoError(t, stream.Send(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 1}}}))
-	if _, err := stream.Recv(); err != nil {
-		t.Errorf("the RPC under way: %v", err)
-	}
+	_, err = stream.Recv()
+	xdstest.NoError(t, err)
 	xdstest.NoError(t, stream.CloseSend())
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the RPC under way ended with %v", err)

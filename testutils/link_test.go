@@ -62,9 +62,8 @@ func TestLink_DelaysEachDirection(t *testing.T) {
 
 func exchange(t *testing.T, from, to net.Conn, text string) {
 	t.Helper()
-	if _, err := from.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := from.Write([]byte(text))
+	xdstest.NoError(t, err)
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(to, got); err != nil || string(got) != text {
 		t.Fatalf("got %q, error %v; want %q", got, err, text)
