@@ -53,25 +53,28 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 	if named == 0 && sub.awaitsCollection(key) { // it is accepted when that opens
 		return sub.keepClaim(topic{key, markVariant}, name, version)
 	}
-	alone := !isMember && !sub.wildcard()
-	chosen := map[*entry]bool{}
-	for a := range sub.asksFor(key) {
-		now := a.entryOf(sub)
-		chosen[now] = true
-		switch {
-		case named > 1:
-		case now.asResource() != nil && now.resource.version == version:
-			if alone {
-				sub.setSentResource(sub.topicOf(a), a, now)
+	if named == 1 {
+		for a := range sub.asksFor(key) {
+			tp, now := sub.topicOf(a), a.entryOf(sub)
+			if now.asResource() != nil && now.resource.version == version {
+				sub.setSentResource(tp, a, now)
+			} else {
+				_ = sub.keepClaim(tp, name, version)
+				if key.collection != "" && sub.wildcard() {
+					sub.setSent(topic{key, markVariant}, claim(name, version)) // see dueStillCovered
+				}
 			}
-		case alone:
-			_ = sub.keepClaim(sub.topicOf(a), name, version)
-		case key.collection != "" && sub.wildcard():
-			sub.setSent(topic{key, markVariant}, claim(name, version)) // see dueStillCovered
+			if isMember || sub.wildcard() {
+				sub.items.addLater(tp, true)
+			}
 		}
 	}
-	if named > 0 && alone {
+	if named > 0 && !isMember && !sub.wildcard() {
 		return nil
+	}
+	chosen := map[*entry]bool{}
+	for a := range sub.asksFor(key) {
+		chosen[a.entryOf(sub)] = true
 	}
 	for _, e := range sub.table.entries(key) {
 		tp := variantTopic(key, e.parameters())

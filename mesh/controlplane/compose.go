@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -213,6 +214,14 @@ func (w *composer) removeMembers(glob topic) {
 func (w *composer) removeReplaced(tp topic, old, now *entry) {
 	if w.sub.mode != pushDifference || w.sub.addressing != byLocators || old == nil || !w.sub.besideWildcard(tp, old) {
 		return
+	}
+	if old.claimed() {
+		entries := w.sub.table.entries(tp.name)
+		at := slices.IndexFunc(entries, func(e *entry) bool { return e.asResource() != nil && e.resource.version == old.resource.version })
+		if at < 0 {
+			return
+		}
+		old = entries[at]
 	}
 	lost := variantTopic(tp.name, old.parameters())
 	has := func(e *entry) bool { return e.asResource() != nil && variantTopic(tp.name, e.parameters()) == lost }
