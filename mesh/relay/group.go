@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -277,9 +278,17 @@ func (g *group) flush() {
 	}
 }
 
-// updateEach makes the changes one by one.
+// updateEach makes the changes one by one, those of members first: a collection has them when it is answered.
 func (g *group) updateEach(changed map[answer]struct{}) {
+	var members, others []answer
 	for a := range changed {
+		if _, isMember := a.(*member); isMember {
+			members = append(members, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	for _, a := range slices.Concat(members, others) {
 		_, err := g.store.Update(func(tx *controlplane.Tx) {
 			g.mu.Lock()
 			defer g.mu.Unlock()

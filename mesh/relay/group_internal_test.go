@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -46,6 +48,36 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	}
 	if len(g.members)+len(g.dirty) > 0 || r.away.Load() != 0 {
 		t.Errorf("%d members, %d changes and %d subscriptions that are away are left", len(g.members), len(g.dirty), r.away.Load())
+	}
+}
+
+// probe is an answer that is called.
+type probe struct{ called func() }
+
+func (p *probe) change(*controlplane.Tx) { p.called() }
+
+// A change that the store refuses does not hold up the others, and a collection has its members when it is answered.
+func TestARefusedChange(t *testing.T) {
+	t.Parallel()
+	_, g := newTestGroup(t)
+	for range 8 { // maps have no order
+		of := fmt.Sprintf("xdstp:///%s/%d", typeurl.Cluster, len(g.members))
+		had := false
+		g.changed(&probe{func() { had = g.store.Get(typeurl.Cluster, of) != nil }})
+		for _, name := range []string{of, "*"} {
+			m := &member{Member: xdsclient.Member{Name: name}, group: g, key: memberKey{typeURL: typeurl.Cluster, name: name}, users: 1}
+			m.raw = &resource{message: &anypb.Any{TypeUrl: typeurl.Cluster}}
+			if name == "*" {
+				m.denial = status.New(codes.Internal, "no resource has this name")
+			}
+			g.members[m.key] = m
+			g.changed(m)
+		}
+		g.flush()
+		g.flushing = true
+		if !had {
+			t.Fatal("a collection was answered before it had its members")
+		}
 	}
 }
 
