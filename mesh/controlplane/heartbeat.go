@@ -58,7 +58,7 @@ func (t *table) renew(key nameKey, parameters string) {
 
 // renew makes a heartbeat due: over SotW with all others.
 func (sub *subscription) renew(tp topic) {
-	if !sub.stream.wraps(sub) {
+	if !sub.wraps {
 		return
 	}
 	if sub.mode == pushAll {

@@ -584,3 +584,22 @@ func TestLongNACK(t *testing.T) {
 		t.Errorf("the handler got %v with %d bytes", got.NACK.Err.Code(), len(got.NACK.Err.Message()))
 	}
 }
+
+// A client may have a wildcard for each of any number of constraints.
+func TestListsOfManyWildcardsAreNotKept(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "c"}) })
+	p, req := newTestSotW(store), request(typeurl.Cluster)
+	for i := range 2 * maxLists {
+		req.ResourceLocators = append(req.ResourceLocators, fuzzLocator("*", "shard", fmt.Sprint(i)))
+	}
+	mustHandle(t, p, req)
+	discard(t, p)
+	for a := range p.subs[typeurl.Cluster].asks() {
+		if a.lists.of[byLocators] != nil {
+			t.Fatal("the list of one of many wildcards is kept")
+		}
+	}
+	store.release(p.stream)
+}

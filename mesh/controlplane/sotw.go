@@ -89,7 +89,7 @@ func (p *sotw) number(b *batch) {
 
 // response implements protocolHandler: it moves all of b.
 func (p *sotw) response(b *batch) *discoverypb.DiscoveryResponse {
-	wrap := p.wraps(b.sub)
+	wrap := b.sub.wraps
 	resources := make([]*anypb.Any, 0, len(b.complete)+len(b.resources))
 	add := func(r *Resource) {
 		packed := r.packed

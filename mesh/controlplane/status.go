@@ -244,7 +244,7 @@ func (sub *subscription) addNames(t *TypeStatus, most int) {
 	}
 	some := min(len(sub.names), most)
 	t.Names = make([]string, 0, some)
-	versions := sub.stream.wraps(sub)
+	versions := sub.wraps
 	for a := range sub.asks() {
 		if some--; some < 0 {
 			return

@@ -203,6 +203,7 @@ func (s *stream) subscription(typeURL string, locators []*discoverypb.ResourceLo
 		return nil, err
 	}
 	sub = &subscription{stream: s, typeURL: typeURL, mode: modeOf(s.protocol, s.fetches || hasWildcard(typeURL)), addressing: addressingOf(locators)}
+	sub.wraps = s.wraps(sub)
 	return sub, s.store.begin(sub)
 }
 

@@ -20,6 +20,8 @@ type subscription struct {
 	mode       pushMode
 	addressing addressing
 
+	// wraps is stream.wraps, which looks at all features that the client has. It does not change.
+	wraps bool
 	// table is that of the type.
 	table *table
 	// names are the asks that the client's names, or locators, have joined.

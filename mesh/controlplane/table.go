@@ -198,8 +198,14 @@ type lists struct {
 	of [2][]*Resource
 }
 
+// maxLists bounds the wildcards whose lists are kept: clients choose the constraints.
+const maxLists = 64
+
 // list returns the resources of a wildcard's subscriptions. The caller holds Store.mu.
 func (a *ask) list(d addressing) []*Resource {
+	if len(a.table.asks.m[a.name]) > maxLists {
+		return a.table.list(d, a.constraints)
+	}
 	l := a.lists
 	l.mu.Lock()
 	defer l.mu.Unlock()
