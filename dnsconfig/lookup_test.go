@@ -266,8 +266,6 @@ func TestHedgingPolicyIsReported(t *testing.T) {
 		}
 		fake.await(t, "anything", anything)
 		r.Close()
-		if got := warnings.Count("hedgingPolicy", endpoint) - before; got != test.want {
-			t.Errorf("%s: %d warnings, want %d", endpoint, got, test.want)
-		}
+		xdstest.Equal(t, "warnings about "+endpoint, test.want, warnings.Count("hedgingPolicy", endpoint)-before)
 	}
 }

@@ -114,9 +114,7 @@ func TestBackend_StopAndRestart(t *testing.T) {
 	xdstest.NoError(t, b.Restart())
 	_, err := client.EmptyCall(ctx, &testpb.Empty{}, grpc.WaitForReady(true))
 	xdstest.NoError(t, err)
-	if got := b.Count(); got != 2 {
-		t.Errorf("%d RPCs over both runs, want 2", got)
-	}
+	xdstest.Equal(t, "RPCs over both runs", 2, b.Count())
 }
 
 func TestBackend_GracefulStopLetsRPCsEnd(t *testing.T) {

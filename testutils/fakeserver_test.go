@@ -48,9 +48,7 @@ func TestFakeServer_StoreSurvivesARestart(t *testing.T) {
 				t.Errorf("clients of a stopped server: %+v", got)
 			}
 			xdstest.NoError(t, s.Restart())
-			if s.Addr() != addr {
-				t.Errorf("the address changed from %s to %s", addr, s.Addr())
-			}
+			xdstest.Equal(t, "address", addr, s.Addr())
 			p = open()
 			p.subscribe(cds, "a")
 			p.expect("again", cds, one(p))

@@ -50,9 +50,7 @@ func TestTP2_ConstraintsFromDPDS(t *testing.T) {
 		p.subscribe(dynparam.MapTypeURL, dpdsName)
 		p.expect("a stranger", dynparam.MapTypeURL, "!"+dpdsName+" {}: PermissionDenied who is n?")
 		s.Update(t, func(*testutils.Tx) { useProxy["n"] = "true" })
-		if got := p.learn(rds); got != "true" {
-			t.Errorf("the stranger is told use_proxy=%s", got)
-		}
+		xdstest.Equal(t, "what the stranger is told of use_proxy", "true", p.learn(rds))
 	})
 }
 

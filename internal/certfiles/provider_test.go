@@ -255,9 +255,7 @@ func TestInvalid(t *testing.T) {
 		{at(&x509.Certificate{}, ca.Pair(issuer).Certificate[0]), `has an issuer, "CN=an issuer", that expired at ` + issuer.NotAfter.UTC().Format(time.RFC3339)},
 		{Invalid(&tls.Certificate{}), ""},
 	} {
-		if test.got != test.want {
-			t.Errorf("got %q, want %q", test.got, test.want)
-		}
+		xdstest.Equal(t, "text", test.want, test.got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package livestate
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,13 +77,9 @@ func (g *gathering) add(t testing.TB, kind string) {
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for share, want := range map[float64]string{0: "0 %", 1: "100 %", 0.0001: "under 0.1 %", 0.9999: "over 99.9 %", 0.021: "2.1 %"} {
-		if got := Percent(share); got != want {
-			t.Errorf("%v is %q, want %q", share, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprint(share), want, Percent(share))
 	}
 	for d, want := range map[time.Duration]string{-time.Hour: "0 s", 119 * time.Second: "119 s", 2 * time.Minute: "2 min", 47 * time.Hour: "47 h", 72 * time.Hour: "3 days"} {
-		if got := Ago(d); got != want {
-			t.Errorf("%v is %q, want %q", d, got, want)
-		}
+		xdstest.Equal(t, d.String(), want, Ago(d))
 	}
 }

@@ -27,9 +27,7 @@ func TestLiteralPrefix(t *testing.T) {
 		"/\\p{Greek}":   "/",
 		"\\b/a":         "",
 	} {
-		if got := regex(pattern).Further.Regex.prefix; got != want {
-			t.Errorf("prefix of %q = %q, want %q", pattern, got, want)
-		}
+		xdstest.Equal(t, "prefix of "+pattern, want, regex(pattern).Further.Regex.prefix)
 	}
 }
 

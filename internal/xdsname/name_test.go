@@ -122,9 +122,7 @@ func FuzzName(f *testing.F) {
 			t.Errorf("a name of %d bytes", len(n.Text))
 		}
 		if !n.NewStyle {
-			if n.Text != name {
-				t.Errorf("the old-style name %q became %q", name, n.Text)
-			}
+			xdstest.Equal(t, "old-style name", name, n.Text)
 			return
 		}
 		if equal := respell(n.Text, int(turn)); len(equal) <= xdsname.MaxLength {

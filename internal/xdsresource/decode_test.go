@@ -66,9 +66,7 @@ func TestNameOfAMalformedResource(t *testing.T) {
 	} {
 		for _, rt := range allTypes {
 			xdstest.Parallel(t, rt.Name+"/"+tc.given, func(t *testing.T) {
-				if got := rt.NameOf(tc.bytes); string(got) != tc.want {
-					t.Errorf("the name is %q, want %q", got, tc.want)
-				}
+				xdstest.Equal(t, "name", tc.want, string(rt.NameOf(tc.bytes)))
 				value, err := rt.Decode(&anypb.Any{TypeUrl: rt.TypeURL, Value: tc.bytes}, xdsclient.DecodeOptions{})
 				if value != nil {
 					t.Errorf("Decode = %v; want no value", value)

@@ -37,9 +37,7 @@ func TestDecodingRoutesTakesAFewTimesTheirBytes(t *testing.T) {
 	if times := allocated(func() {
 		value, err := RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{})
 		xdstest.NoError(t, err)
-		if got := len(value.(*RouteConfiguration).VirtualHosts[0].Routes); got != n+1 {
-			t.Errorf("got %d routes", got)
-		}
+		xdstest.Equal(t, "routes", n+1, len(value.(*RouteConfiguration).VirtualHosts[0].Routes))
 	}); times > 2 {
 		t.Errorf("decoding allocates %.1f times the bytes of the resource", times)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,15 +15,9 @@ func TestLog(t *testing.T) {
 	t.Parallel()
 	ctx, l := testutils.Context(t), new(xdstest.Log)
 	fmt.Fprint(l, "one: a\ntwo: a\n")
-	if got := l.Count("a"); got != 2 {
-		t.Errorf("%d lines have a, want 2", got)
-	}
-	if got := l.Count("two", "a"); got != 1 {
-		t.Errorf("%d lines have two and a, want 1", got)
-	}
-	if got := l.After(": "); !slices.Equal(got, []string{"a", "a"}) {
-		t.Errorf("after the colon: %q", got)
-	}
+	xdstest.Equal(t, "lines that have a", 2, l.Count("a"))
+	xdstest.Equal(t, "lines that have two and a", 1, l.Count("two", "a"))
+	xdstest.Equal(t, "after the colon", []string{"a", "a"}, l.After(": "))
 	waited := make(chan error, 1)
 	go func() { waited <- l.Wait(ctx, "three") }()
 	fmt.Fprint(l, "three\n")

@@ -39,9 +39,7 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 			t.Errorf("%v became %v", state, got)
 		}
 	}
-	if got := clientStatus(""); got != adminv3.ClientResourceStatus_UNKNOWN {
-		t.Errorf("no state became %v, want UNKNOWN", got)
-	}
+	xdstest.Equal(t, "no state", adminv3.ClientResourceStatus_UNKNOWN, clientStatus(""))
 }
 
 // xRFC TP2: a name that is watched with several constraints has an entry for each, and

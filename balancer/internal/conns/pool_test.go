@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 
@@ -68,15 +69,11 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 					xdstest.NoError(t, err)
 					c.Connect()
 					synctest.Wait()
-					if last.ConnectivityState.String() != "READY" {
-						t.Errorf("the connection is %v, want READY", last.ConnectivityState)
-					}
+					xdstest.Equal(t, "the state of the connection", connectivity.Ready, last.ConnectivityState)
 					c.Shutdown()
 					synctest.Wait()
 				}
-				if made := cc.Made("a:1"); made != tc.made {
-					t.Errorf("%d connections were made, want %d", made, tc.made)
-				}
+				xdstest.Equal(t, "connections that were made", tc.made, cc.Made("a:1"))
 				xdstest.Equal(t, "lingering connections", tc.made, len(cc.Open()))
 				pool.Close()
 				synctest.Wait()
@@ -111,9 +108,7 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 			xdstest.NoError(t, err)
 			c.Connect()
 			synctest.Wait()
-			if made := cc.Made("a:1"); made != tc.made {
-				t.Errorf("for cluster %s: %d connections were made, want %d", tc.cluster, made, tc.made)
-			}
+			xdstest.Equal(t, "connections that were made for cluster "+tc.cluster, tc.made, cc.Made("a:1"))
 			if got := grpcbridge.SubchannelLabelsOf(c.SubConn.(*lbtest.SubConn).Address); got.BackendService != tc.labels {
 				t.Errorf("for cluster %s: the connection has the labels %v, want those of %s", tc.cluster, got, tc.labels)
 			}

@@ -38,9 +38,7 @@ func TestRandomHashes(t *testing.T) {
 			}
 			// That two of 240,000 random numbers of 64 bits are the same has a
 			// probability of 2e-9.
-			if len(seen) != rpcs {
-				t.Errorf("%d RPCs have %d distinct hashes", rpcs, len(seen))
-			}
+			xdstest.Equal(t, "distinct hashes", rpcs, len(seen))
 			xdstest.CheckShares(t, "places on the ring", places, weights...)
 		})
 	}

@@ -52,9 +52,7 @@ func TestSizeOfTheRing(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			got := counts(newRing(endpoints(tc.weights...), tc.config), len(tc.weights))
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("entries %v, want %v", got, tc.want)
-			}
+			xdstest.Equal(t, "entries", tc.want, got)
 		})
 	}
 }

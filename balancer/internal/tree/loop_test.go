@@ -3,7 +3,6 @@ package tree_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,9 +25,7 @@ func TestLoopRunsInOrderOneAtATime(t *testing.T) {
 		l.Post(func() { got = append(got, i) })
 	}
 	l.Do(func() {})
-	if !slices.Equal(got, want) {
-		t.Errorf("functions ran as %v, want the order of posting", got)
-	}
+	xdstest.Equal(t, "functions in the order of posting", want, got)
 }
 
 func TestLoopRunsPostsFromManyGoroutines(t *testing.T) {

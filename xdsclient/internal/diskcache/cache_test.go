@@ -82,9 +82,7 @@ func TestDirectoryIsSynchronized(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if diff := cmp.Diff([]string{"a", "b"}, synced); diff != "" {
-		t.Errorf("the directory was synchronized with other files (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "files with which the directory was synchronized", []string{"a", "b"}, synced)
 	xdstest.NoError(t, syncDir(c.dir))
 }
 

@@ -68,9 +68,7 @@ func TestUnusualEncoding(t *testing.T) {
 		"malformed google.protobuf.Any: unexpected EOF",
 		"resource: malformed google.protobuf.Any: unexpected EOF",
 	}
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "what was read", want, got)
 }
 
 // Parameters with other fields in between are not copied for each of them.
