@@ -159,9 +159,7 @@ func runMistakes(t *testing.T, script string) []*mistake {
 					}
 				}
 				for _, text := range m.once {
-					if n := strings.Count(printed, w.expand(text)); n != 1 {
-						t.Errorf("%q is printed %d times, want it once", text, n)
-					}
+					xdstest.Equal(t, "how often this is printed: "+text, 1, strings.Count(printed, w.expand(text)))
 				}
 				t.Logf("%s\n%s", strings.Join(m.commands, "\n"), printed)
 				return ""

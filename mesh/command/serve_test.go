@@ -140,7 +140,5 @@ func TestRenderedResourcesAreAFolder(t *testing.T) {
 	dir := t.TempDir()
 	cmdtest.Write(t, dir, "rendered.yaml", first)
 	second := runOK(t, "render", dir)
-	if first != second {
-		t.Errorf("rendered once:\n%s\nrendered again:\n%s", first, second)
-	}
+	xdstest.Equal(t, "rendered again", first, second)
 }

@@ -110,9 +110,7 @@ func TestOptions_Access(t *testing.T) {
 		}
 	}
 	for _, service := range decided {
-		if service != "cart" {
-			t.Errorf("variants were chosen for the service %q", service)
-		}
+		xdstest.Equal(t, "the service that variants were chosen for", "cart", service)
 	}
 }
 

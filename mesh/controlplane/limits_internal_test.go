@@ -75,9 +75,7 @@ func TestNamesArePaidForOnce(t *testing.T) {
 			end(0)
 		}
 		for of := range kinds {
-			if used := q.of[of].Used(); used != 0 {
-				t.Errorf("%d of %s are used after all have left", used, limitsOfAll[of].name)
-			}
+			xdstest.Equal(t, "what is used after all have left: "+limitsOfAll[of].name, 0, q.of[of].Used())
 		}
 		if len(q.peers) > 0 {
 			t.Errorf("%d peers are left", len(q.peers))
@@ -176,9 +174,7 @@ func TestNamesThatAreLeftCount(t *testing.T) {
 	}
 	p.store.release(p.stream)
 	p.usage.close()
-	if used := q.of[ofVersions].Used(); used != 0 {
-		t.Errorf("%d are used after the stream", used)
-	}
+	xdstest.Equal(t, "used after the stream", 0, q.of[ofVersions].Used())
 }
 
 // A client that does not read, and leaves most of its many names, has no room for what was due of them.
@@ -232,9 +228,7 @@ func TestStreamsShareNames(t *testing.T) {
 			}
 		}
 	}
-	if len(kept) != 1 {
-		t.Errorf("the name is kept %d times", len(kept))
-	}
+	xdstest.Equal(t, "how often the name is kept", 1, len(kept))
 }
 
 // While a client's request of many names is carried out, and while its stream is released, others have the
@@ -324,9 +318,7 @@ func TestOneLongWorkAtATime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := most.Load(); n != 1 {
-		t.Errorf("%d works waited for the store at a time", n)
-	}
+	xdstest.Equal(t, "works that waited for the store at a time", 1, most.Load())
 }
 
 // waiter counts how many wait for a lock or have it, but for the first time that each has it.
@@ -394,9 +386,7 @@ func TestRequestsOfOnePeerWaitForEachOther(t *testing.T) {
 	}
 	close(served)
 	all.Wait()
-	if n := most.Load(); n != 1 {
-		t.Errorf("%d requests of one peer were carried out at a time", n)
-	}
+	xdstest.Equal(t, "requests of one peer that were carried out at a time", 1, most.Load())
 }
 
 // A stream may end in any turn of a request. The rest of the work on it is given up, and nothing is left of it.

@@ -9,7 +9,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -56,9 +55,7 @@ func TestLoadReportsAsk(t *testing.T) {
 	t.Parallel()
 	for interval, want := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Second: time.Second} {
 		order := &loadpb.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(want)}
-		if diff := cmp.Diff(order, newLoadWorld(t, controlplane.LoadOptions{Interval: interval}).join().order, protocmp.Transform()); diff != "" {
-			t.Errorf("the order (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "the order", order, newLoadWorld(t, controlplane.LoadOptions{Interval: interval}).join().order, protocmp.Transform())
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -140,9 +140,7 @@ func TestStore_VersionsChangeOnlyWithTheBytes(t *testing.T) {
 		t.Error("another resource was replaced")
 	}
 	mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(build("1")) })
-	if got := s.Get(cds, "c").Version(); got != first.Version() {
-		t.Errorf("the same bytes have version %q, and had %q", got, first.Version())
-	}
+	xdstest.Equal(t, "the version of the same bytes", first.Version(), s.Get(cds, "c").Version())
 }
 
 func TestTx_MessagesMayBeReused(t *testing.T) {
@@ -156,12 +154,8 @@ func TestTx_MessagesMayBeReused(t *testing.T) {
 		c.AltStatName = "edited"
 		raw.Value[0] = 'X'
 	})
-	if got := s.Get("example.com/raw", "raw").Any().GetValue(); string(got) != "raw" {
-		t.Errorf("raw resource: %q", got)
-	}
+	xdstest.Equal(t, "raw resource", "raw", string(s.Get("example.com/raw", "raw").Any().GetValue()))
 	var stored clusterpb.Cluster
 	xdstest.NoError(t, s.Get(cds, "c").Any().UnmarshalTo(&stored))
-	if !proto.Equal(&stored, cluster("c")) {
-		t.Errorf("stored: %v", &stored)
-	}
+	xdstest.Equal(t, "stored", cluster("c"), &stored, protocmp.Transform())
 }

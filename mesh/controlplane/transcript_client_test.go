@@ -254,9 +254,7 @@ func (c *playedClient) read(t testing.TB, p *player, r *discoverypb.DeltaDiscove
 		if items := len(r.GetResources()) + max(len(r.GetRemovedResources()), len(r.GetResourceErrors())); items > 1 && proto.Size(r) > c.opts.MaxResponseSize {
 			t.Errorf("a response of %d items has %d bytes", items, proto.Size(r))
 		}
-		if want := formatVersion(p.store.Version()); r.GetSystemVersionInfo() != want {
-			t.Errorf("system_version_info is %q, want that of the store, %s", r.GetSystemVersionInfo(), want)
-		}
+		xdstest.Equal(t, "system_version_info", formatVersion(p.store.Version()), r.GetSystemVersionInfo())
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", len(c.sent), shortType(r.GetTypeUrl()), strings.Join(texts, " ")), ": ")
 }

@@ -67,9 +67,7 @@ func TestWrite(t *testing.T) {
 
 	before := c.put("/other", "")
 	xdstest.Equal(t, "edits of the same set", nil, write(t, s, set{"b.yaml": "2", "c.yaml": "1"}))
-	if after := c.put("/other", ""); after != before+1 {
-		t.Errorf("the same set was written: etcd is at revision %d, want %d", after, before+1)
-	}
+	xdstest.Equal(t, "the revision of etcd after the same set was written", before+1, c.put("/other", ""))
 	got, err := c.client.Get(testutils.Context(t), key("notes.txt"))
 	if err != nil || len(got.Kvs) != 1 {
 		t.Errorf("another key of the store was deleted: %v, %v", got, err)

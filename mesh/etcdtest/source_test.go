@@ -155,9 +155,7 @@ func TestFollow(t *testing.T) {
 	_, err := c.client.Txn(testutils.Context(t)).Then(clientv3.OpDelete(key("a.yaml")), clientv3.OpPut(key("d.yaml"), service("d", "d:1"))).Commit()
 	xdstest.NoError(t, err)
 	f.has(map[string]string{"d": "d:1"})
-	if n := f.log.Count(key("notes.txt")); n != 1 {
-		t.Errorf("the log has the key that is no document %d times, want once", n)
-	}
+	xdstest.Equal(t, "how often the log has the key that is no document", 1, f.log.Count(key("notes.txt")))
 	if size := len(f.log.String()); size > 10_000 {
 		t.Errorf("the log has %d bytes", size)
 	}

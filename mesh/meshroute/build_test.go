@@ -71,12 +71,8 @@ func TestBuild_ReusesUnchangedResources(t *testing.T) {
 		t.Errorf("other lines changed %v, %v", changed, removed)
 	}
 	merged, _ := second.Merged(Client{}, "s1")
-	if got := merged.Rules[0].From[meshpolicy.FieldFilters].Source(0).String(); got != "g:8" {
-		t.Errorf("got filters from %s, want g:8", got)
-	}
-	if got := second.Reports()[0].Source.String(); got != "g:8" {
-		t.Errorf("got a report on %s, want g:8", got)
-	}
+	xdstest.Equal(t, "the place of filters", "g:8", merged.Rules[0].From[meshpolicy.FieldFilters].Source(0).String())
+	xdstest.Equal(t, "the place of a report", "g:8", second.Reports()[0].Source.String())
 
 	in.Policies[0] = policytest.Parse(t, "f", text("y"))[0]
 	third := mustBuild(t, in, second)

@@ -68,9 +68,7 @@ func TestServer_SharedStoreAndOptions(t *testing.T) {
 	stream, resp := open(ctx, t, b), new(discoverypb.DiscoveryResponse)
 	xdstest.NoError(t, stream.SendMsg(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType}))
 	xdstest.NoError(t, stream.RecvMsg(resp))
-	if got := len(resp.GetResources()); got != 1 {
-		t.Errorf("%d Clusters", got)
-	}
+	xdstest.Equal(t, "Clusters", 1, len(resp.GetResources()))
 	xdstest.NoError(t, stream.SendMsg(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"c", "d"}}))
 	if err := stream.RecvMsg(resp); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the stream ended with %v", err)

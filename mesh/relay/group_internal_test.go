@@ -40,12 +40,8 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	all.AmbientError(xdsclient.Member{}, away, done)
 	all.MemberChanged(xdsclient.Member{Name: "m"}, raw, nil, done)
 	all.CollectionChanged(nil, done)
-	if calls != 6 {
-		t.Errorf("%d of 6 calls are done", calls)
-	}
-	if got, want := r.Stats(), (Stats{Groups: 1, Upstreams: 1}); got != want {
-		t.Errorf("the relay has %+v, want %+v", got, want)
-	}
+	xdstest.Equal(t, "calls that are done", 6, calls)
+	xdstest.Equal(t, "what the relay has", Stats{Groups: 1, Upstreams: 1}, r.Stats())
 	if len(g.members)+len(g.dirty) > 0 || r.away.Load() != 0 {
 		t.Errorf("%d members, %d changes and %d subscriptions that are away are left", len(g.members), len(g.dirty), r.away.Load())
 	}
@@ -133,9 +129,7 @@ func TestNodesOfIdleGroupsAreBounded(t *testing.T) {
 	t.Parallel()
 	r, g := newTestGroup(t)
 	g.leave()
-	if got := r.idleNodes.Used(); got != g.nodeBytes {
-		t.Errorf("a group that lingers has %d bytes, want %d", got, g.nodeBytes)
-	}
+	xdstest.Equal(t, "bytes of a group that lingers", g.nodeBytes, r.idleNodes.Used())
 	if again, err := r.join("g", new(corepb.Node), "peer"); again != g || err != nil || r.idleNodes.Used() != 0 {
 		t.Errorf("got another group, an error (%v), or bytes of one in use (%d)", err, r.idleNodes.Used())
 	}
@@ -163,9 +157,7 @@ func TestAllThatLingersIsBounded(t *testing.T) {
 		demands[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}
 	}
 	check := func(when string, want int64) {
-		if got := r.lingering.Used() - (maxLingering - 2*room); got != want {
-			t.Errorf("%s %d subscriptions linger, want %d", when, got, want)
-		}
+		xdstest.Equal(t, when+" subscriptions that linger", want, r.lingering.Used()-(maxLingering-2*room))
 	}
 	linger := func() {
 		g.demand(demands, nil)

@@ -67,9 +67,7 @@ func TestInventedTypes(t *testing.T) {
 			r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 			stays := r.subscriber("stays", "c")
 			inventive := r.delta()
-			if refused := r.invent(inventive, "inventive", format, 200); refused != 200-127 {
-				t.Errorf("%d types were refused, want %d", refused, 200-127)
-			}
+			xdstest.Equal(t, "types that were refused", 200-127, r.invent(inventive, "inventive", format, 200))
 			subscribe(inventive, nil, xdsmsg.RouteType, "x") // is no invention
 			for known := false; !known; {
 				known = len(inventive.receive().GetRemovedResources()) > 0

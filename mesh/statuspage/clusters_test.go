@@ -75,13 +75,9 @@ func TestClusters(t *testing.T) {
 func TestMethodsForWhy(t *testing.T) {
 	for path, want := range map[string]string{"": "/any.Service/Method", "/": "/any.Service/Method", "/a.B/": "/a.B/Method", "/a.B": "/a.B/Method", "/a.B/Get": "/a.B/Get"} {
 		route := xdsmsg.PrefixRoute(path, "c")
-		if got := methodOf(decodedMatch(t, route)); got != want {
-			t.Errorf("prefix %q: %q, want %q", path, got, want)
-		}
+		xdstest.Equal(t, "prefix "+path, want, methodOf(decodedMatch(t, route)))
 	}
-	if got := methodOf(decodedMatch(t, xdsmsg.PathRoute("/a.B/C", "c"))); got != "/a.B/C" {
-		t.Errorf("path: %q", got)
-	}
+	xdstest.Equal(t, "path", "/a.B/C", methodOf(decodedMatch(t, xdsmsg.PathRoute("/a.B/C", "c"))))
 }
 
 // The verdict on a control plane, by the state of its documents and the standings of its clients, which are two lines of JSON in

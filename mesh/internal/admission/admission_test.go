@@ -122,9 +122,7 @@ func TestConnections(t *testing.T) {
 	first, second := g.raw(), g.raw()
 	third := g.raw()
 	third.awaitEnd()
-	if limit := <-g.refused; limit != "connections" {
-		t.Errorf("refused for %q, want connections", limit)
-	}
+	xdstest.Equal(t, "why it is refused", "connections", <-g.refused)
 	xdstest.NoError(t, g.check("127.0.0.2"))
 	first.Close()
 	second.Close()
@@ -138,9 +136,7 @@ func TestMessageThatDoesNotArrive(t *testing.T) {
 	slow, idle := g.raw(), g.raw()
 	xdstest.NoError(t, slow.begin(0, 10))
 	slow.awaitEnd()
-	if limit := <-g.refused; limit != "received_bytes" {
-		t.Errorf("refused for %q, want received_bytes", limit)
-	}
+	xdstest.Equal(t, "why it is refused", "received_bytes", <-g.refused)
 	// A message that has arrived, and one whose stream the server has ended, are not awaited.
 	xdstest.NoError(t, idle.begin(0, 0))
 	xdstest.NoError(t, idle.begin(1, 1<<30))
@@ -174,9 +170,7 @@ func TestManyPartialMessages(t *testing.T) {
 		}
 		hostile = append(hostile, c)
 	}
-	if limit := <-g.refused; limit != "received_bytes" {
-		t.Errorf("refused for %q, want received_bytes", limit)
-	}
+	xdstest.Equal(t, "why it is refused", "received_bytes", <-g.refused)
 	xdstest.NoError(t, g.check("127.0.0.2"))
 	for _, c := range hostile {
 		c.Close()

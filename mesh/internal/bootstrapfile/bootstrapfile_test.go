@@ -51,26 +51,16 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	got := []string{node.GetId(), node.GetCluster(), node.GetLocality().GetRegion(), node.GetLocality().GetZone(),
 		node.GetLocality().GetSubZone(), node.GetMetadata().GetFields()["version"].GetStringValue()}
 	xdstest.Equal(t, "the node", []string{"frontend-1", "frontend", "eu", "a", "", "v2"}, got)
-	if got := c.Constraints.For("any").String(); got != "{env=prod}" {
-		t.Errorf("the constraints are %s", got)
-	}
+	xdstest.Equal(t, "the constraints", "{env=prod}", c.Constraints.For("any").String())
 	want := "xdstp://mesh/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client"
-	if got := c.Authorities["mesh"].DynamicParameterConstraintsResource; got != want {
-		t.Errorf("the DPDS resource is %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "the DPDS resource", want, c.Authorities["mesh"].DynamicParameterConstraintsResource)
 	want = "xdstp://a!b%20c/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client"
-	if got := bootstrapfile.DPDSName("a!b c"); got != want {
-		t.Errorf("the DPDS resource of an authority to encode is %q, want %q", got, want)
-	}
-	if c.DNSFallback != bootstrap.DNSFallbackNever {
-		t.Errorf("the DNS fallback is %q", c.DNSFallback)
-	}
+	xdstest.Equal(t, "the DPDS resource of an authority to encode", want, bootstrapfile.DPDSName("a!b c"))
+	xdstest.Equal(t, "the DNS fallback", bootstrap.DNSFallbackNever, c.DNSFallback)
 	if p := c.CertificateProviders["default"]; p == nil || p.PluginName != "file_watcher" || p.Buildable == nil {
 		t.Errorf("the certificate providers are %v, want default, of files", c.CertificateProviders)
 	}
-	if got := c.ServerListenerTemplate; got != "grpc/server/%s" {
-		t.Errorf("the template of servers' Listeners is %q", got)
-	}
+	xdstest.Equal(t, "the template of servers' Listeners", "grpc/server/%s", c.ServerListenerTemplate)
 	for _, file := range []string{"/ca.pem", "/cert.pem", "/key.pem", "/mesh-ca.pem", "/mesh-cert.pem", "/mesh-key.pem", "/token"} {
 		if !strings.Contains(string(text), file) {
 			t.Errorf("%s is not in the bootstrap:\n%s", file, text)

@@ -171,9 +171,7 @@ func TestTop(t *testing.T) {
 		"", "Configuration:", second.Admin + ": a large withdrawal of services waits: it withdraws much",
 	}, got)
 	cmdtest.ErrorHas(t, "the answer", top.Err(), "2 of 4 replicas did not answer", "it is the same replica as "+first.Admin)
-	if style := top.Lines()[4].Style; style != styled.Bad {
-		t.Errorf("what clients refuse has the style %v", style)
-	}
+	xdstest.Equal(t, "the style of what clients refuse", styled.Bad, top.Lines()[4].Style)
 }
 
 // What an overview has is bounded, whatever clients subscribe to.
@@ -322,9 +320,7 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 	for want, state := range states {
 		replica := Source{Configuration: func() planestate.State { return state }}.serve(t)
 		want = "Configuration:\n  " + replica.Admin + ": " + strings.ReplaceAll(want, "REPLICA", replica.Admin) + "\n\n0 client streams at 1 replica: 0 in sync, 0 behind, 0 refusing\n"
-		if got := Ask(t.Context(), []Replica{replica}, false, time.Minute).Lines().String(); got != want {
-			t.Errorf("got\n%q, want\n%q", got, want)
-		}
+		xdstest.Equal(t, "lines", want, Ask(t.Context(), []Replica{replica}, false, time.Minute).Lines().String())
 	}
 }
 
@@ -335,7 +331,5 @@ func TestPrintOfARelayAlone(t *testing.T) {
 	alone, other := serve("the control plane is unreachable since 2026-07-01T10:00:00Z\x1b[31m"), serve("")
 	fleet := Ask(t.Context(), []Replica{alone, other}, false, time.Minute)
 	want := "Relays without their control plane:\n  " + alone.Admin + ": the control plane is unreachable since 2026-07-01T10:00:00Z\\x1b[31m\n\n0 client streams at 2 replicas: 0 in sync, 0 behind, 0 refusing\n"
-	if got := fleet.Lines().String(); got != want {
-		t.Errorf("got\n%q, want\n%q", got, want)
-	}
+	xdstest.Equal(t, "lines", want, fleet.Lines().String())
 }

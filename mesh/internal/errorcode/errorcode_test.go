@@ -108,7 +108,5 @@ func TestPageListsTheCodes(t *testing.T) {
 		want = append(want, "| <a id=\""+strings.ToLower(c.ID)+"\"></a>`"+c.ID+"` | "+c.Title+" |")
 	}
 	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("the page has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	xdstest.Equal(t, "what the page has", want, got)
 }

@@ -75,9 +75,7 @@ endpoints:
 				t.Errorf("%d clients were late", summary.Late)
 			}
 			want := []string{"{service=batch, specificity in [0-]}", "{service=frontend, specificity in [0-]}"}
-			if got := server.locators(); !slices.Equal(got, want) {
-				t.Errorf("clients subscribe with %q, want %q", got, want)
-			}
+			xdstest.Equal(t, "what clients subscribe with", want, server.locators())
 			for ctx := testutils.Context(t); frontend() != "v2"; {
 				if ctx.Err() != nil {
 					t.Fatal("no RPC of frontend reaches v2")

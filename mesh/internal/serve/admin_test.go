@@ -40,9 +40,7 @@ func TestPages(t *testing.T) {
 		t.Fatalf("the log is %s", log.String())
 	}
 	admin, open := pages[0], strings.Replace(pages[1], "[::]", "127.0.0.1", 1)
-	if got := "http://" + r.AdminAddr(); got != admin {
-		t.Errorf("AdminAddr is %s, want %s", got, admin)
-	}
+	xdstest.Equal(t, "AdminAddr", admin, "http://"+r.AdminAddr())
 	for _, test := range []struct {
 		url, host string
 		status    int

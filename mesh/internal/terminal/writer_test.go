@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -85,8 +86,6 @@ func TestCut(t *testing.T) {
 		"12345": "12345", "123456": "1234…", "文字文": "文字…", "文字": "文字", "a文字": "a文字", "ab文字": "ab文…", "e\u0301e\u0301e\u0301e\u0301e\u0301": "e\u0301e\u0301e\u0301e\u0301e\u0301",
 		"\U0001F600\U0001F600\U0001F600": "\U0001F600\U0001F600…", "": "",
 	} {
-		if got := cut(line, 5); got != want {
-			t.Errorf("%q is cut to %q, want %q", line, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("cut of %q", line), want, cut(line, 5))
 	}
 }
