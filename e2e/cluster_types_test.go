@@ -93,13 +93,9 @@ func TestEveryClusterTypeServes(t *testing.T) {
 				clusterOf("used", used), tc.of(backend, target))
 			cc := m.dial("xds:///" + service)
 			answerer(t, cc, emptyMethod)
-			if n := seen.n.Load(); n != 0 {
-				t.Errorf("%d connections to a cluster that no RPC was for", n)
-			}
+			xdstest.Equal(t, "connections to a cluster that no RPC was for", 0, seen.n.Load())
 			mustReachByEachKind(t, cc, backend)
-			if n := seen.n.Load(); n != 1 {
-				t.Errorf("%d connections, want 1", n)
-			}
+			xdstest.Equal(t, "connections", 1, seen.n.Load())
 		})
 	}
 }

@@ -181,9 +181,7 @@ func TestDNSUnderHTTPSProxy(t *testing.T) {
 	}))
 	defer proxy.Close()
 	callInChild(t, backend, "xds:///192.0.2.1:443", proxy.URL, "")
-	if got := asked.Load(); got != "CONNECT 192.0.2.1:443" {
-		t.Errorf("the proxy got %v, want CONNECT 192.0.2.1:443", got)
-	}
+	xdstest.Equal(t, "what the proxy got", "CONNECT 192.0.2.1:443", asked.Load())
 }
 
 // tunnel joins the connection of a CONNECT request to addr.

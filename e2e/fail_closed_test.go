@@ -62,9 +62,7 @@ func TestNoPlaintextToAClusterThatAsksForTLS(t *testing.T) {
 				_, err := call(testutils.Context(t), cc, k)
 				checkStatus(t, err, codes.Unavailable, refusal...)
 			}
-			if n := backend.Count(); n != 0 {
-				t.Errorf("%d RPCs reached the backend in plaintext", n)
-			}
+			xdstest.Equal(t, "RPCs that reached the backend in plaintext", 0, backend.Count())
 			t.Run("not opted in", func(t *testing.T) { mustReach(t, m.dial("xds:///"+service), unary, backend) })
 		})
 	}
@@ -113,9 +111,7 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 					checkStatus(t, err, codes.Unavailable, refusal...)
 				}
 			}
-			if n := backend.Count() - before; n != 0 {
-				t.Errorf("%d RPCs went out in plaintext after the change", n)
-			}
+			xdstest.Equal(t, "RPCs that went out in plaintext after the change", 0, backend.Count()-before)
 			m.set(tc.before(backend, nil))
 			mustReach(t, cc, unary, backend)
 		})
@@ -138,9 +134,7 @@ func TestMirrorsAndSessionsAskForTLSToo(t *testing.T) {
 		cc := m.dial("xds:///"+service, xdsCreds(t))
 		mustReachByEachKind(t, cc, open)
 		xdstest.NoError(t, also.Wait(testutils.Context(t), len(kinds)))
-		if n := secret.Count(); n != 0 {
-			t.Errorf("%d copies went out in plaintext", n)
-		}
+		xdstest.Equal(t, "copies that went out in plaintext", 0, secret.Count())
 	})
 	xdstest.Parallel(t, "session", func(t *testing.T) {
 		m, backend := newMesh(t), testutils.StartBackend(t, "b1")
@@ -158,9 +152,7 @@ func TestMirrorsAndSessionsAskForTLSToo(t *testing.T) {
 		before := backend.Count()
 		_, err := call(ctx, cc, unary)
 		checkStatus(t, err, codes.Unavailable)
-		if n := backend.Count() - before; n != 0 {
-			t.Errorf("%d RPCs of a session went out in plaintext", n)
-		}
+		xdstest.Equal(t, "RPCs of a session that went out in plaintext", 0, backend.Count()-before)
 	})
 }
 

@@ -80,9 +80,7 @@ func TestProxyChangesUnderLoad(t *testing.T) {
 		context.Sni = "a"
 		m.set(withProxy(asking("c", context, backend), proxy.Addr()))
 		await(2)
-		if n := int(seen.n.Load()); n != tunnels {
-			t.Errorf("%d connections, want those of the %d tunnels", n, tunnels)
-		}
+		xdstest.Equal(t, "connections, as many as tunnels", tunnels, int(seen.n.Load()))
 		m.set(asking("c", context, backend))
 		for int(seen.n.Load()) == tunnels && ctx.Err() == nil {
 			load.await(t, backend)

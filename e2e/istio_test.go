@@ -174,9 +174,7 @@ func TestIstioBootstrap(t *testing.T) {
 			cc := dial(t, "xds:///"+istioService)
 			eachKind(t, func(t *testing.T, k kind) {
 				mustReach(t, cc, k, backend)
-				if got := backend.Last().Authority; got != test.authority {
-					t.Errorf("authority %q, want %q", got, test.authority)
-				}
+				xdstest.Equal(t, "authority", test.authority, backend.Last().Authority)
 			})
 		})
 	}

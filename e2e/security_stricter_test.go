@@ -53,9 +53,7 @@ func TestAClusterGetsStricterBeforeItsEndpointsAreKnown(t *testing.T) {
 			for _, k := range kinds {
 				checkStatus(t, waiting(t, cc, k, 20*time.Millisecond), codes.DeadlineExceeded)
 			}
-			if n := backend.Count() - before; n != 0 {
-				t.Errorf("%d RPCs went over the old connection", n)
-			}
+			xdstest.Equal(t, "RPCs that went over the old connection", 0, backend.Count()-before)
 			m.set(withTLS([]proto.Message{xdsmsg.EDSCluster("c", "")}, tc.before))
 			mustReach(t, cc, unary, backend)
 		})

@@ -82,9 +82,7 @@ func TestModesOfSecurity(t *testing.T) {
 			case tc.id != "" && (info.SPIFFEID == nil || info.SPIFFEID.String() != tc.id):
 				t.Errorf("SPIFFE ID %v, want %s", info.SPIFFEID, tc.id)
 			}
-			if n := seen.n.Load(); n != 1 {
-				t.Errorf("%d connections, want 1", n)
-			}
+			xdstest.Equal(t, "connections", 1, seen.n.Load())
 		})
 	}
 }
@@ -113,9 +111,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		m.set(endpointsOf("c", after))
 		load.await(t, after)
 		load.Stop(t)
-		if n := seen.n.Load(); n != 1 {
-			t.Errorf("%d connections to the backend that was there, want 1", n)
-		}
+		xdstest.Equal(t, "connections to the backend that was there", 1, seen.n.Load())
 	})
 }
 

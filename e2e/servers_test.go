@@ -121,9 +121,7 @@ func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 		p.low.set(clusterOf("shared", again))
 		loadOfOther.await(t, again)
 		load.await(t, p.fromHigh)
-		if n := p.low.Attempts(); n != 1 {
-			t.Errorf("%d streams were opened at the secondary, want 1", n)
-		}
+		xdstest.Equal(t, "streams that were opened at the secondary", 1, p.low.Attempts())
 
 		p.high.RefuseStreams(nil)
 		loadOfOther.await(t, p.fromHigh)

@@ -98,9 +98,7 @@ func TestWithAuthorityChoosesTheVirtualHost(t *testing.T) {
 
 	mustReach(t, m.dial("xds:///"+service), unary, one)
 	mustReach(t, m.dial("xds:///"+service, grpc.WithAuthority("echo.internal")), unary, other)
-	if got := other.Last().Authority; got != "echo.internal" {
-		t.Errorf("the backend saw authority %q, want %q", got, "echo.internal")
-	}
+	xdstest.Equal(t, "the authority that the backend saw", "echo.internal", other.Last().Authority)
 }
 
 // childVariable names the target that a process started by a test calls.
@@ -150,9 +148,7 @@ func callInChild(t *testing.T, backend *testutils.Backend, target, proxy, bootst
 	if out, err := child.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if backend.Count() != len(kinds) {
-		t.Errorf("the backend saw %d RPCs, want %d", backend.Count(), len(kinds))
-	}
+	xdstest.Equal(t, "RPCs that the backend saw", len(kinds), backend.Count())
 }
 
 // put makes data the content of a file at once.

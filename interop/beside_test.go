@@ -136,9 +136,7 @@ func TestBothSchemesInOneProcess(t *testing.T) {
 					}
 				}
 			}
-			if diff := cmp.Diff(choice.want, got); diff != "" {
-				t.Errorf("who resolved which scheme (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "who resolved which scheme", choice.want, got)
 		})
 	}
 }

@@ -342,7 +342,5 @@ endpoints:
 	}
 	f.reload("owner.yaml", toVersion("owner", "{kind: Mesh}", "v2"), "published")
 	reach("v2") // which comes after all of the above
-	if after := seen.n.Load(); after != before {
-		t.Errorf("%d connections were opened to the backend, before the lines moved %d", after, before)
-	}
+	xdstest.Equal(t, "connections to the backend since the lines moved", before, seen.n.Load())
 }

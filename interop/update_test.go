@@ -79,9 +79,7 @@ func TestUpdatesWhileRPCsRun(t *testing.T) {
 					w.load.WaitForBackends(t, s.answering...)
 				}
 				w.load.Stop(t)
-				if n := w.control.Attempts(); n != 1 {
-					t.Errorf("the client opened %d ADS streams, want 1", n)
-				}
+				xdstest.Equal(t, "ADS streams that the client opened", 1, w.control.Attempts())
 			})
 		}
 	}

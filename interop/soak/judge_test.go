@@ -164,16 +164,10 @@ func TestHistory(t *testing.T) {
 		}
 		return all
 	}
-	if got := versions(h.since(now.Add(time.Second))); !slices.Equal(got, []int{2, 3}) {
-		t.Errorf("an RPC that began after the settling may have followed %v, want 2 and 3", got)
-	}
-	if got := versions(h.since(now.Add(-time.Second))); !slices.Equal(got, []int{1, 2, 3}) {
-		t.Errorf("an RPC that began before the settling may have followed %v, want 1, 2 and 3", got)
-	}
+	xdstest.Equal(t, "what an RPC that began after the settling may have followed", []int{2, 3}, versions(h.since(now.Add(time.Second))))
+	xdstest.Equal(t, "what an RPC that began before the settling may have followed", []int{1, 2, 3}, versions(h.since(now.Add(-time.Second))))
 	h.settle(now.Add(3 * patience))
-	if got := versions(h.since(time.Time{})); !slices.Equal(got, []int{2, 3}) {
-		t.Errorf("%v are kept, want 2 and 3", got)
-	}
+	xdstest.Equal(t, "what is kept", []int{2, 3}, versions(h.since(time.Time{})))
 }
 
 // An RPC may fail only if its own backend broke the connection that it was on.

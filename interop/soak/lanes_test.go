@@ -134,15 +134,9 @@ func TestConstraintsOfAClient(t *testing.T) {
 		xdstest.Parallel(t, test.name+", "+test.who.name, func(t *testing.T) {
 			c := forks(1, map[string]handout{test.who.name: test.handout})
 			c.dpds = map[string]dpdsState{test.who.dpds.resource(): test.state}
-			if got := c.constrained(test.who, xdsmsg.RouteType); got != test.constrained {
-				t.Errorf("it subscribes to lane %q, want %q", got, test.constrained)
-			}
-			if got := c.lane(test.who, xdsmsg.RouteType); got != test.gets {
-				t.Errorf("it gets lane %q, want %q", got, test.gets)
-			}
-			if got := c.lane(test.who, xdsmsg.ClusterType); got != unlaned {
-				t.Errorf("it gets Clusters of lane %q; they have none", got)
-			}
+			xdstest.Equal(t, "the lane it subscribes to", test.constrained, c.constrained(test.who, xdsmsg.RouteType))
+			xdstest.Equal(t, "the lane it gets", test.gets, c.lane(test.who, xdsmsg.RouteType))
+			xdstest.Equal(t, "the lane of its Clusters", unlaned, c.lane(test.who, xdsmsg.ClusterType))
 		})
 	}
 }
@@ -214,9 +208,7 @@ func TestHandoutsDoNotShareTheirLanes(t *testing.T) {
 	first := forks(1, map[string]handout{keeps.name: inLanes("a", "a")})
 	next := first.clone()
 	next.handouts[keeps.name] = inLanes("b", "b")
-	if got := first.lane(keeps, xdsmsg.RouteType); got != "a" {
-		t.Errorf("the configuration before hands out lane %q, want a", got)
-	}
+	xdstest.Equal(t, "the lane that the configuration before hands out", "a", first.lane(keeps, xdsmsg.RouteType))
 }
 
 func dpdsResource(t *testing.T, h handout) *anypb.Any {
