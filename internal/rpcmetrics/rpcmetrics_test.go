@@ -63,7 +63,9 @@ func (p *plugin) expect(t *testing.T, want ...string) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	xdstest.Equal(t, "what was recorded", want, p.lines)
+	if !slices.Equal(p.lines, want) {
+		t.Errorf("recorded\n%s\nwant\n%s", strings.Join(p.lines, "\n"), strings.Join(want, "\n"))
+	}
 	p.lines = nil
 }
 
