@@ -283,8 +283,8 @@ func (k *diskWriter) restoreNext() bool {
 	}
 	all := make([]restored, 0, len(records))
 	for _, rec := range records {
-		types := r.authority.active().typeState(r.key.typ)
-		all = append(all, restored{record: rec, decoder: resourceDecoder{types: types, server: r.authority.serverAt(rec.Server)}})
+		ch, server := r.authority.sender(rec.Server)
+		all = append(all, restored{record: rec, decoder: resourceDecoder{types: ch.typeState(r.key.typ), server: server}})
 	}
 	c.mu.Unlock()
 	for i := range all {
@@ -318,14 +318,19 @@ func (r *resource) tellNoAnswer() {
 // watchedHere reports whether the entry is in the cache and watched.
 func (r *resource) watchedHere() bool { return r.authority.resources[r.key] == r && r.watched() }
 
-// serverAt returns the server of the authority with a server_uri, or one that is trusted with nothing.
-func (a *authority) serverAt(uri string) *bootstrap.Server {
-	for _, s := range a.servers {
-		if s.URI == uri {
-			return s
+// sender returns the channel to a server of the authority, and the server. Without a channel they are that to the server that the authority
+// follows, and one with the features of the sender, or none, and no Key: what is bound to the channel is decoded again when the sender sends it.
+func (a *authority) sender(uri string) (*managementServer, *bootstrap.Server) {
+	for _, ch := range a.channels {
+		if ch.server.URI == uri {
+			return ch, ch.server
 		}
 	}
-	return &bootstrap.Server{Service: bootstrap.Service{URI: uri}}
+	server := &bootstrap.Server{Service: bootstrap.Service{URI: uri}}
+	if i := slices.IndexFunc(a.servers, func(s *bootstrap.Server) bool { return s.URI == uri }); i >= 0 {
+		server.Features = a.servers[i].Features
+	}
+	return a.active(), server
 }
 
 // read decodes the resource of the record, unless it is that of a collection as a whole. The lock is not held.

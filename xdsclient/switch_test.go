@@ -55,3 +55,28 @@ func TestServerBoundValueFollowsTheServer(t *testing.T) {
 		})
 	}
 }
+
+// A value from disk counts load for the server that sent it, once that is there, also if another one was followed meanwhile.
+func TestServerBoundValueFromDisk(t *testing.T) {
+	(&transcriptTest{over: "SotW", disk: true, servers: []string{"", ""}, then: func(x *transcript) {
+		x.types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (any, error) {
+			_, err := decodeCluster(a)
+			return &origin{o.Server, o.Loads, true}, err
+		}
+		x.run(`watch a -> high: stream; high: req a
+			high: send 1 a=1 -> high: ack 1 a; a =
+			disk close -> disk a=1; high: closed
+			high: refuse
+			low: refuse
+			disk start
+			watch a -> a =; a ambient: unreachable
+			high: accept
+			wait 10s -> high: stream; high: req a
+			high: send 2 a=1 -> a =; high: ack 2 a`)
+		for _, a := range x.c.authorities {
+			if value := x.watches["a"].value.(*origin); value.server != a.active().server || value.loads != a.active().share.loads {
+				t.Errorf("the value is of %v, and counts load for it: %v", value.server, value.loads == a.active().share.loads)
+			}
+		}
+	}}).run(t)
+}
