@@ -72,7 +72,7 @@ func TestServerBoundValueFromDisk(t *testing.T) {
 			watch a -> a =; a ambient: unreachable
 			high: accept
 			wait 10s -> high: stream; high: req a
-			high: send 2 a=1 -> ?a =; a =; high: ack 2 a`)
+			high: send 2 a=1 -> a =; ?a =; high: ack 2 a`)
 		for _, a := range x.c.authorities {
 			if value := x.watches["a"].value.(*origin); value.server != a.active().server || value.loads != a.active().share.loads {
 				t.Errorf("the value is of %v, and counts load for it: %v", value.server, value.loads == a.active().share.loads)
