@@ -16,7 +16,7 @@ import (
 
 // errNotRouted is for RPCs that did not pass the interceptors.
 var errNotRouted = status.Error(codes.Unavailable, "dynxds: this RPC has no route: "+
-	"the dynxds interceptors are not installed on its channel; dial with dynxds.DialOptions, and have a resolver.Builder that wraps the one of dynxds keep it in a field")
+	"the dynxds interceptors are not installed on its channel; dial with dynxds.DialOptions")
 
 // picker is the root's picker, which finds the RPC's cluster. It is immutable, but the clusters
 // are not.

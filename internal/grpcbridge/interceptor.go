@@ -132,9 +132,6 @@ func (ch *Channel) await(ctx context.Context, failFast bool) (r Runner, again bo
 			}
 			return nil, true, nil
 		}
-		if !ch.owned() { // again, as another RPC may have woken the channel
-			return nil, false, nil // Its resolver is not ours.
-		}
 	}
 	var reason error
 	for {

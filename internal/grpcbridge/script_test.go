@@ -124,10 +124,6 @@ func (s *script) dial(words []string) {
 			s.builder.scheme = fmt.Sprintf("unreached%t", s.streaming)
 		case "foreign":
 			builder = foreignBuilder{}
-		case "mixed":
-			builder = foreignBuilder{builder}
-		case "wrapped":
-			builder = struct{ grpcresolver.Builder }{builder}
 		case "ready":
 			opts = append(opts, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 		case "idle":

@@ -37,15 +37,15 @@ func fieldOfType(t, want reflect.Type) []int {
 	return nil
 }
 
-// bridged reports whether the channel's resolver is one of ours, or may be, as its builder has one of ours in a
-// field. Should a future gRPC keep the builder elsewhere the answer is yes, which is right for
-// every channel of ours, and await finds out about others.
+// bridged reports whether the channel's resolver is one of ours. Should a
+// future gRPC keep the builder elsewhere the answer is yes, which is right for
+// every channel of ours and leaves others without a configuration to wait for.
 func bridged(cc *grpc.ClientConn) bool {
 	if builderField == nil {
 		return true
 	}
 	b := reflect.ValueOf(cc).Elem().FieldByIndex(builderField)
-	return behind(b, func(v reflect.Value) bool { return v.Type().Implements(bridgedType) }).IsValid()
+	return !b.IsNil() && b.Elem().Type().Implements(bridgedType)
 }
 
 // maxVisits bounds the walk; gRPC's own wrappers need four.
@@ -56,21 +56,13 @@ const maxVisits = 64
 // nil. gRPC gives its own wrapper or, under HTTPS_PROXY, a wrapper of that;
 // an application may have put another around it.
 func clientConnBehind(rcc resolver.ClientConn) *grpc.ClientConn {
-	v := behind(reflect.ValueOf(rcc), func(v reflect.Value) bool { return v.Type() == clientConnPointerType && !v.IsNil() })
-	if !v.IsValid() {
-		return nil
-	}
-	return (*grpc.ClientConn)(v.UnsafePointer())
-}
-
-// behind returns the first pointer or interface that is, reading only, in reach of v, and is wanted, or the zero Value.
-func behind(v reflect.Value, wanted func(reflect.Value) bool) reflect.Value {
-	queue := []reflect.Value{v}
+	queue := []reflect.Value{reflect.ValueOf(rcc)}
 	for visits := 0; len(queue) > 0 && visits < maxVisits; visits++ {
-		v, queue = queue[0], queue[1:]
+		v := queue[0]
+		queue = queue[1:]
 		for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
-			if wanted(v) {
-				return v
+			if v.Type() == clientConnPointerType && !v.IsNil() {
+				return (*grpc.ClientConn)(v.UnsafePointer())
 			}
 			v = v.Elem()
 		}
@@ -80,7 +72,7 @@ func behind(v reflect.Value, wanted func(reflect.Value) bool) reflect.Value {
 		near, far := fieldsToVisit(v)
 		queue = append(near, append(queue, far...)...)
 	}
-	return reflect.Value{}
+	return nil
 }
 
 // fieldsToVisit returns the fields of v that can lead on: those that are
