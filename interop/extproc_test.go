@@ -114,6 +114,8 @@ type procCase struct {
 	answers      map[string]string
 	// differs is why gRPC-Go 1.85 does something else; "": it does the same.
 	differs string
+	// races says that the RPC ends while it is on its way to the backend, which it may reach.
+	races bool
 }
 
 const (
@@ -143,7 +145,7 @@ var procCases = []procCase{
 	{name: "a disabled immediate response", fields: procHeaders + `disable_immediate_response: true`, answers: map[string]string{"request_headers": `immediate_response {}`}},
 	{name: "CONTINUE_AND_REPLACE", fields: procHeaders, answers: map[string]string{"request_headers": `request_headers { response { status: CONTINUE_AND_REPLACE } }`}},
 	{name: "another answer", fields: procHeaders, answers: map[string]string{"request_headers": `response_headers {}`}},
-	{name: "a compressed message", fields: procBodies, answers: map[string]string{"request_body": `request_body { response { body_mutation { streamed_response { grpc_message_compressed: true } } } }`}},
+	{name: "a compressed message", fields: procBodies, answers: map[string]string{"request_body": `request_body { response { body_mutation { streamed_response { grpc_message_compressed: true } } } }`}, races: true},
 	{name: "a header that is not valid", fields: procHeaders, answers: map[string]string{"request_headers": `request_headers { response { header_mutation { set_headers { header { key: ":path" raw_value: "v" } } } } }`}},
 }
 
@@ -180,7 +182,10 @@ func TestExtProcAsInGRPCGo(t *testing.T) {
 			for kind, rpc := range map[string]func(context.Context, *grpc.ClientConn) string{"unary": unaryOutcome, "bidi": bidiOutcome} {
 				of := func(peer string) []string {
 					cc := dial(t, builderOf(t, peer, bootstrap), "xds:///"+service)
-					result := []string{rpc(testutils.Context(t), cc), "backend: " + strings.Join(backend.Last().Metadata["who"], " ")}
+					result := []string{rpc(testutils.Context(t), cc)}
+					if !c.races {
+						result = append(result, "backend: "+strings.Join(backend.Last().Metadata["who"], " "))
+					}
 					for d, events := range <-p.streams {
 						result = append(result, []string{"requests: ", "responses: "}[d]+strings.Join(events, ", "))
 					}
