@@ -64,8 +64,8 @@ func DialOptions(opts ...Option) []grpc.DialOption {
 // management servers, whatever the source. The error lists everything that is wrong with the bootstrap, each
 // with its key.
 //
-// It relies on the same hook as the blank import, see DialOptions. A Builder of the program's that wraps it must have it in
-// a field; if its scheme is another one, its channels need DialOptions as well.
+// It relies on the same hook as the blank import, see DialOptions. Do not wrap it in another Builder: the first RPCs of
+// a channel would fail.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	return resolver.NewBuilder(bootstrapJSON)
 }
