@@ -48,7 +48,7 @@ func (c *chains) build(levels ...xdsresource.FilterOverrides) *filterchain.Chain
 	return chain
 }
 
-// interceptor returns that of entry i under the override at the most specific level that has one. An
+// interceptor returns the interceptor of entry i under the override at the most specific level that has one. An
 // override for another type of filter is skipped. The first one of each type is logged.
 func (c *chains) interceptor(i int, in *filterchain.Instance, levels []xdsresource.FilterOverrides) interceptor {
 	entry := &c.listener.Filters[i]

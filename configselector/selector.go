@@ -38,7 +38,7 @@ type Config struct {
 	VirtualHost *xdsresource.VirtualHost
 	// RouteConfigName names the RouteConfiguration in errors.
 	RouteConfigName string
-	// Last is the Selector before, whose instances of filters go on; nil: there is none.
+	// Last is the Selector before this one, whose instances of filters stay in use; nil: there is none.
 	Last *Selector
 }
 
@@ -69,7 +69,7 @@ type Selector struct {
 	listener *xdsresource.Listener
 	ch       *Channel
 
-	// instances has those of the filters that clients can run, by name.
+	// instances has an instance of each filter that clients can run, by the filter's name.
 	instances map[string]*filterchain.Instance
 	// base is the chain of routes without overrides. special has those of the other routes.
 	base    *filterchain.Chain
@@ -96,7 +96,7 @@ func (ch *Channel) NewSelector(c Config) *Selector {
 	return s
 }
 
-// instantiate sets the instances. A filter with the name and type of one before goes on with its instance.
+// instantiate sets the instances. A filter with the name and type of one in the last Selector takes over the instance.
 func (s *Selector) instantiate(last *Selector) {
 	for _, entry := range s.listener.Filters {
 		filter, ok := entry.Filter.(httpfilter.ClientFilter)

@@ -43,8 +43,8 @@ const soon = time.Second
 // client's key is unreadable, nor does a faulty file of roots keep an old certificate in use.
 type Provider struct {
 	refresh time.Duration
-	// OnKept is called with what makes files unusable, and when the material that stays in use was read. It is set before
-	// the first use, if not to log that.
+	// OnKept is called, without locks, with what makes files unusable, and when the material that stays in use was read. By default
+	// it logs that. Another function is set before the Provider is used.
 	OnKept func(err error, read time.Time)
 
 	mu              sync.Mutex

@@ -186,7 +186,7 @@ func (s *source) doubt() {
 	}
 }
 
-// invalid returns a clause on a certificate of the provider, nil for none, that is not valid at this time, or "".
+// invalid returns a clause that says why a certificate of the provider is not valid at this time, or "" if it is valid, or nil.
 func (s *source) invalid(c *tls.Certificate) string {
 	if c == nil {
 		return ""

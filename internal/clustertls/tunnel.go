@@ -18,9 +18,10 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// endpoint is what the handshake with an endpoint has to know of it: its host name, for the server name, and the way to it through an
-// HTTP CONNECT proxy (gRFC A86), both as "host:port". What is not needed is empty. It is an attribute of the endpoint's address, so that a
-// policy opens another connection if the proxy changes, and no two endpoints behind one share a connection.
+// endpoint is what a handshake needs to know of the endpoint: the host name, for the server name, and, for an endpoint behind an HTTP
+// CONNECT proxy (gRFC A86), the "host:port" of the proxy and of the endpoint. Fields that are not needed are empty. An endpoint is an
+// attribute of the address that is dialled, so that a policy opens another connection if the proxy changes, and no two endpoints behind
+// one proxy share a connection.
 type endpoint struct{ hostname, proxy, address string }
 
 type endpointKey struct{}

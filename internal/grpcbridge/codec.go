@@ -13,8 +13,8 @@ import (
 // Encoded is a message as it goes on the wire, before compression.
 type Encoded []byte
 
-// RawCodec is the codec of an RPC that sends Encoded messages as they are, and receives what is decoded later. It leaves other
-// messages to the codec that the RPC would have. Its name is the content-subtype of the RPC, which stays.
+// RawCodec is the codec of an RPC that sends Encoded messages as they are, and receives messages that are decoded later. Other
+// messages go to the codec that the RPC would have. The codec's name is the content-subtype that the RPC would have.
 type RawCodec struct {
 	encoding.CodecV2        // nil: the RPC has none
 	subtype          string // empty: none

@@ -189,7 +189,7 @@ type Object struct {
 }
 
 // Object reads an object. The result has the known fields, and ignores any other. If known is
-// empty, all fields are known. Of what is no object, that is the only error: fields that it lacks have no place.
+// empty, all fields are known. If the value is no object, that is the only error: nothing is reported of its fields.
 func (v Value) Object(known ...string) Object {
 	return v.object("key", known, func(name string) string { return faults.Join(v.path, name) })
 }

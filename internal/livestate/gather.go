@@ -220,7 +220,7 @@ func (g *gathering) describe(ctx context.Context, channel *inspect.Channel, name
 	return c
 }
 
-// ServersOf returns the servers of a client, as it has them.
+// ServersOf returns the management servers of an xDS client, and whether it is connected to each.
 func ServersOf(d *xdsclient.Dump) (all []Server) {
 	for _, s := range d.Servers {
 		one := Server{URI: s.URI, Connected: s.Connected, NextAttempt: s.NextAttempt}

@@ -195,8 +195,8 @@ type SplitCluster struct {
 	Minute outcomes.Minute `json:"minute"`
 }
 
-// JSON returns what leaves the process, and leaves out what is beyond the bounds. Names are as they are until then, as they are keys;
-// those that are too long are cut.
+// JSON returns the State as it leaves the process, without what is beyond the bounds. Only here are long names cut: until then, names
+// are keys.
 func (s *State) JSON() []byte {
 	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
@@ -237,8 +237,8 @@ var sentences = map[string]bool{
 	"first_fault": true, "waiting": true, "reports": true, "reasons": true, "subject": true, "where": true,
 }
 
-// Cut returns JSON in which a function has shortened the texts that are longer than a limit, which is another one for sentences. A text
-// in a list is of the key before.
+// Cut returns JSON in which shorten has replaced long texts. Names and sentences have a limit each, in bytes of JSON; the key before a
+// text, or before its list, says which of the two the text is.
 func Cut(content []byte, names, inSentences int, shorten func(text string, limit int) string) []byte {
 	all, limit := make([]byte, 0, len(content)), names
 	for {

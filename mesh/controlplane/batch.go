@@ -15,7 +15,7 @@ import (
 // batch is what to send of one type. No topic is in it twice.
 type batch struct {
 	sub *subscription
-	// version is that of the responses, and nonce that of a SotW response, which has the whole batch.
+	// version is the version of the responses. nonce is the nonce of a SotW response, which has the whole batch.
 	version, nonce string
 	// complete are all resources of a SotW response that has to be complete, and before those of the last one, both ordered by
 	// name. resources are those of any other.

@@ -43,8 +43,8 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 	return nil
 }
 
-// choose changes what the client has selected, and makes due what it has subscribed to. It may know that from before; over delta, only the
-// first request lists what it has.
+// choose changes the selection, and makes due what the client has subscribed to. The client may have some of that from before; over delta,
+// only its first request lists what it has.
 func (r *resubscription) choose() error {
 	r.lock()
 	defer r.unlock()

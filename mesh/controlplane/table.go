@@ -191,8 +191,8 @@ func byName(a, b *Resource) int {
 	return cmp.Compare(a.parameters.Key(), b.parameters.Key())
 }
 
-// lists are the resources that a wildcard covers, ordered by name, in slices that its subscriptions share: for each addressing those of one
-// state of the table, once they were needed.
+// lists keeps the resources that a wildcard covers, ordered by name, once a subscription has needed them. All subscriptions to the wildcard
+// share the slices, of which each addressing has its own.
 type lists struct {
 	mu sync.Mutex
 	of [2][]*Resource

@@ -86,7 +86,7 @@ type ResourceStatus struct {
 	ErrorVersion string    `json:"error_version,omitempty"`
 	ErrorTime    time.Time `json:"error_time,omitzero"`
 	// Ignored are the populated fields that the client does not act on.
-	Ignored []IgnoredField `json:"ignored,omitempty"`
+	Ignored []xdsclient.Ignored `json:"ignored,omitempty"`
 	// Faults are what dynxds rejects in a resource that the client uses.
 	Faults []string `json:"faults,omitempty"`
 }
@@ -96,9 +96,6 @@ const (
 	WouldBeSent    = "would be sent"
 	WouldBeAnError = "would be an error"
 )
-
-// IgnoredField is a populated field that the client does not act on.
-type IgnoredField = xdsclient.Ignored
 
 // VirtualHost is a virtual host that was considered.
 type VirtualHost struct {
@@ -240,8 +237,8 @@ type Cluster struct {
 	RPCs        string `json:"rpcs,omitempty"`
 	At          string `json:"at,omitempty"`
 
-	// Refused is why its RPCs fail although it has endpoints, or whether it has any or not, which is no reason for an
-	// aggregate cluster to use another member.
+	// Refused is why the cluster's RPCs fail whatever its endpoints do; empty: they do not. An aggregate cluster uses no other member
+	// for that reason.
 	Refused string `json:"-"`
 	// described is set once the cluster is in the explanation.
 	described bool

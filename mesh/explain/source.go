@@ -68,7 +68,7 @@ type Resource struct {
 	value    any
 	err      error
 	message  proto.Message
-	ignored  []IgnoredField
+	ignored  []xdsclient.Ignored
 	rejected []string
 }
 

@@ -102,8 +102,8 @@ func Noted(text string, notes fmt.Stringer) string {
 	return text
 }
 
-// Drops reports whether the error of a pick is a status error, by which a policy ends any RPC, and the code of the RPC: that of the
-// policy, unless only servers may choose it (gRFC A54).
+// Drops reports whether a policy ends the RPC by the error of its pick, as a status error does, even to an RPC that waits for ready. The
+// RPC's code is then the policy's code, or UNAVAILABLE in place of a code that only servers may choose (gRFC A54).
 func Drops(err error) (code codes.Code, drops bool) {
 	s, drops := err.(interface{ GRPCStatus() *status.Status }) // A connection error may have one inside.
 	if !drops {
@@ -116,8 +116,8 @@ func Drops(err error) (code codes.Code, drops bool) {
 	return code, true
 }
 
-// Explain puts a prefix and notes around the text of an error of a pick, and makes the code that of Drops. It
-// keeps the kind of error: a status error ends even RPCs that wait for ready, others do not.
+// Explain puts a prefix and notes around the text of a pick's error. A status error stays one, with the code that Drops returns;
+// another error stays one for which RPCs that wait for ready go on waiting.
 func Explain(err error, prefix string, notes fmt.Stringer) error {
 	if s, isStatus := status.FromError(err); isStatus {
 		code, _ := Drops(err)

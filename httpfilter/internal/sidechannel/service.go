@@ -123,7 +123,7 @@ func (c *Channel) Invoke(ctx context.Context, method string, request, reply any)
 	return Bounded(err)
 }
 
-// Bounded returns an error of a call, nil included, with the text of the service cut and printable.
+// Bounded returns the error of a call with the service's text cut and printable, or nil for nil.
 func Bounded(err error) error {
 	if s, ok := status.FromError(err); ok {
 		return status.Error(s.Code(), bounds.Text(s.Message(), bounds.ErrorText))

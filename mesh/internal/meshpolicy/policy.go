@@ -64,7 +64,7 @@ type To struct {
 	Clients, TargetRef TargetRef
 	// Rules have different matches. There may be none if Policy.Complete is set: then all requests are refused.
 	Rules []Rule
-	// Index is that of the entry in the document. OnePort is 1 if that names a port, and counts before one for all ports of a Service.
+	// Index is the entry's place in the document. OnePort is 1 if the entry names a port: it counts before one for all ports of a Service.
 	Index, OnePort int
 
 	subsets map[string]Subsets
