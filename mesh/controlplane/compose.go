@@ -238,56 +238,69 @@ func (w *composer) removeReplaced(tp topic, old, now *entry) {
 
 // compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, due item) {
-	sub, again := w.sub, due.again
+	sub := w.sub
 	a := sub.askOf(tp)
 	if sub.mode != pushDifference && (a == nil || sub.isWildcard(tp) && a.refused == nil) {
 		return // SotW responses say nothing about single members of a wildcard
 	}
-	old := sub.lastSentOf(tp, a)
-	known := old != nil
-	now := sub.currentOf(tp, a)
+	old, now := sub.lastSentOf(tp, a), sub.currentOf(tp, a)
 	if tp.which == markVariant && old.claimed() && !w.mayRemove(tp.name) {
 		return
 	}
 	if now == awaited {
-		if again {
+		if due.again {
 			sub.items.setAgain(tp, true) // so that the answer is sent, whatever it is
 		}
 		return
 	}
-	is := cmp.Or(now, old)
-	inError := tp.name.collection != "" && sub.table.slots[tp.name.glob()] != nil // its members are not sent as members
-	switch {
-	case a != nil:
+	if a != nil {
 		w.removeReplaced(tp, old, now)
-	case !inError && sub.inCollection(tp, is, true):
+	} else {
+		is := cmp.Or(now, old)
+		inError := tp.name.collection != "" && sub.table.slots[tp.name.glob()] != nil // its members are not sent as members
+		if inError || !sub.inCollection(tp, is, false) {
+			if due.again { // the client has just unsubscribed
+				w.composeRemoval(tp, old, false)
+			}
+			return
+		}
+		if !sub.inCollection(tp, is, true) { // it is closed, and makes the topic due when it opens
+			return
+		}
 		if now != nil && now.err != nil && tp.name.collection == "" {
 			now = nil // TP3 has no errors for wildcard subscriptions
 		}
-	case !inError && sub.inCollection(tp, is, false): // it is closed, and makes the topic due when it opens
-		return
-	default:
-		if again {
-			w.composeRemoval(tp, old, false) // the client has just unsubscribed
-		}
-		return
 	}
-	named := a != nil
+	if now == nil {
+		w.composeAbsence(tp, a, old, due.again)
+	} else {
+		w.composeEntry(tp, a, old, now, due)
+	}
+}
+
+// composeAbsence tells the client that a topic has nothing, if it does not know that.
+func (w *composer) composeAbsence(tp topic, a *ask, old *entry, again bool) {
 	switch {
-	case now == nil && sub.mode != pushDifference:
-		switch {
-		case sub.stream.reportsAbsence && old != absence:
-			w.addAbsence(tp, a)
-		case old == nil || old.err == nil: // the client is not told, and keeps an error
-			sub.setSentOf(tp, a, absence)
+	case w.sub.mode == pushDifference:
+		if a == nil || again || old != absence {
+			w.composeRemoval(tp, old, a != nil)
 		}
-	case now == nil:
-		if again || named && old != absence || !named && known {
-			w.composeRemoval(tp, old, named)
-		}
-	case known && !again && old.sameVersion(now) && (old.beside.same(now.beside) || now.beside != nil && sub.mode != pushAll):
+	case w.sub.stream.reportsAbsence && old != absence:
+		w.addAbsence(tp, a)
+	case old == nil || old.err == nil: // the client is not told, and keeps an error
+		w.sub.setSentOf(tp, a, absence)
+	}
+}
+
+// composeEntry tells the client of a resource or an error, or of what is new beside a resource that it has.
+func (w *composer) composeEntry(tp topic, a *ask, old, now *entry, due item) {
+	sub := w.sub
+	sameBeside := old != nil && old.beside.same(now.beside)
+	onlyBeside := now.beside != nil && sub.mode != pushAll
+	switch {
+	case old != nil && !due.again && old.sameVersion(now) && (sameBeside || onlyBeside):
 		sub.setSentOf(tp, a, now)
-		if !old.beside.same(now.beside) {
+		if !sameBeside {
 			w.batch.errors = append(w.batch.errors, namedError{tp, sub.resourceName(tp, now), now.beside})
 		}
 		if r := now.resource; due.renewed && r != nil && r.ttl > 0 {
