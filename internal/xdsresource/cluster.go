@@ -409,7 +409,10 @@ func (d clusterDecoder) logicalDNS(at *faults.Path, pb *endpointpb.ClusterLoadAs
 	}
 	l := endpointDecoder{validator: d.validator, kind: ClusterLogicalDNS, addresses: make(map[string]position)}
 	endpoint := l.endpoint(at.Item("lb_endpoints", 0), position{}, endpoints[0], l.proxy(at, pb.GetEndpoints()[0]))
-	endpoint.Hostname, endpoint.Weight = endpoint.Address, 1
+	if endpoint.Health != HealthUnknown && endpoint.Health != HealthHealthy {
+		d.warn(at.Item("lb_endpoints", 0).Field("health_status"), "does not count: a gRPC client takes only the host and port of a cluster of type LOGICAL_DNS")
+	}
+	endpoint.Hostname, endpoint.Weight, endpoint.Health = endpoint.Address, 1, HealthUnknown
 	e.Localities = []Locality{{Weight: 1, Endpoints: []Endpoint{endpoint}}}
 	return e
 }

@@ -21,9 +21,9 @@ func (channelPolicyBuilder) Name() string { return channelPolicy }
 func TestRingSizesAreCapped(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]RingHash{
-		``: {MinRingSize: 1024, MaxRingSize: 4096},
+		``:                                  {MinRingSize: 1024, MaxRingSize: 4096},
+		`{"minRingSize":0,"maxRingSize":0}`: {MinRingSize: 1024, MaxRingSize: 4096},
 		`{"minRingSize":5000,"maxRingSize":8388608}`: {MinRingSize: 4096, MaxRingSize: 4096},
-		`{"minRingSize":5000}`:                       {MinRingSize: 4096, MaxRingSize: 4096},
 		`{"requestHashHeader":"User-Id"}`:            {MinRingSize: 1024, MaxRingSize: 4096, RequestHashHeader: "user-id"},
 	} {
 		got, err := ParseRingHash(config)
@@ -31,7 +31,7 @@ func TestRingSizesAreCapped(t *testing.T) {
 			t.Errorf("ParseRingHash(%s) = %+v, %v, want %+v", config, got, err, want)
 		}
 	}
-	for _, config := range []string{`[]`, `{"minRingSize":-1}`, `{"maxRingSize":0}`, `{"requestHashHeader":"a b"}`} {
+	for _, config := range []string{`[]`, `{"minRingSize":-1}`, `{"requestHashHeader":"a b"}`} {
 		if _, err := ParseRingHash(config); err == nil {
 			t.Errorf("ParseRingHash(%s) has no error", config)
 		}

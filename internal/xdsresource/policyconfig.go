@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/big"
@@ -36,18 +37,20 @@ type RingHash struct {
 }
 
 // ParseRingHash reads a configuration in the JSON form of gRPC's service
-// config. Sizes above RingSizeCap become RingSizeCap.
+// config. A size of 0 is the default, as in gRPC-Go. Sizes above RingSizeCap become RingSizeCap.
 func ParseRingHash(config string) (RingHash, error) {
-	c, err := parsePolicy(config, RingHash{MinRingSize: defaultMinRingSize, MaxRingSize: maxRingSize})
+	c, err := parsePolicy(config, RingHash{})
 	if err != nil {
 		return RingHash{}, err
 	}
+	c.MinRingSize = cmp.Or(c.MinRingSize, defaultMinRingSize)
+	c.MaxRingSize = cmp.Or(c.MaxRingSize, maxRingSize)
 	c.RequestHashHeader = strings.ToLower(c.RequestHashHeader)
 	switch {
-	case c.MinRingSize == 0 || c.MinRingSize > maxRingSize:
-		return RingHash{}, fmt.Errorf("minRingSize must be from 1 to %d, is %d", maxRingSize, c.MinRingSize)
-	case c.MaxRingSize == 0 || c.MaxRingSize > maxRingSize:
-		return RingHash{}, fmt.Errorf("maxRingSize must be from 1 to %d, is %d", maxRingSize, c.MaxRingSize)
+	case c.MinRingSize > maxRingSize:
+		return RingHash{}, fmt.Errorf("minRingSize must be at most %d, is %d", maxRingSize, c.MinRingSize)
+	case c.MaxRingSize > maxRingSize:
+		return RingHash{}, fmt.Errorf("maxRingSize must be at most %d, is %d", maxRingSize, c.MaxRingSize)
 	case c.MinRingSize > c.MaxRingSize:
 		return RingHash{}, fmt.Errorf("minRingSize %d is more than maxRingSize %d", c.MinRingSize, c.MaxRingSize)
 	case c.RequestHashHeader != "" && !isHashHeader(c.RequestHashHeader):
@@ -67,14 +70,10 @@ func (d clusterDecoder) ringHash(at *faults.Path, pb interface {
 	GetMinimumRingSize() *wrapperspb.UInt64Value
 	GetMaximumRingSize() *wrapperspb.UInt64Value
 }) {
-	least, most := uint64(defaultMinRingSize), uint64(maxRingSize)
-	if size := pb.GetMinimumRingSize(); size != nil {
-		least = size.GetValue()
-	}
-	if size := pb.GetMaximumRingSize(); size != nil {
-		most = size.GetValue()
-	}
-	d.setPolicy(at, PolicyRingHash, map[string]any{"minRingSize": least, "maxRingSize": most})
+	d.setPolicy(at, PolicyRingHash, map[string]any{
+		"minRingSize": cmp.Or(pb.GetMinimumRingSize().GetValue(), defaultMinRingSize),
+		"maxRingSize": cmp.Or(pb.GetMaximumRingSize().GetValue(), maxRingSize),
+	})
 }
 
 // MaglevSizeCap is Envoy's default for the size of a table, and the size that none exceeds: the time
