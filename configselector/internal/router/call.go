@@ -187,7 +187,7 @@ type appStream struct {
 	cancel            context.CancelFunc
 	stop              func() bool // ends the wait for the end of the context
 	ended             sync.Once
-	answered          bool // RecvMsg has returned the one response, or that there is none
+	last              error // what RecvMsg returns once it has returned the one response, or an error in its place
 }
 
 func (s *appStream) SendMsg(m any) error {
@@ -204,11 +204,10 @@ func (s *appStream) SendMsg(m any) error {
 }
 
 func (s *appStream) RecvMsg(m any) error {
-	if s.answered {
-		return io.EOF // as in gRPC
+	if s.last != nil {
+		return s.last
 	}
 	err := s.ClientStream.RecvMsg(m)
-	s.answered = !s.call.rpc.StreamDesc.ServerStreams && (err == nil || err == io.EOF)
 	switch {
 	case err == nil && s.call.rpc.StreamDesc.ServerStreams:
 		return nil
@@ -216,6 +215,9 @@ func (s *appStream) RecvMsg(m any) error {
 		err = status.Error(codes.Internal, "the RPC ended with status OK and no response message")
 	case err != nil && err != io.EOF:
 		err = statusOf(err)
+	}
+	if s.last = err; err == nil {
+		s.last = io.EOF // as in gRPC
 	}
 	s.opts.report(s.ClientStream, s.call.app.Context)
 	s.end(err)
