@@ -25,7 +25,7 @@ SHELL := .ci/step
 all: packages static plugin serving whole
 
 # The jobs of .github/workflows/ci.yml.
-static: gofmt tidy generated size lint docs test/tools
+static: gofmt tidy generated size lint windows docs test/tools
 plugin: test/. plain
 whole: test/e2e test/interop packaged
 serving: $(filter-out test/. test/e2e test/interop test/tools,$(TESTS))
@@ -34,7 +34,7 @@ serving: $(filter-out test/. test/e2e test/interop test/tools,$(TESTS))
 nightly: UNCACHED := %
 nightly: all ways newest-grpc dockerfile check sim fuzz
 
-.PHONY: gofmt tidy generated size lint docs plain packages packaged ways newest-grpc dockerfile check sim fuzz $(TESTS)
+.PHONY: gofmt tidy generated size lint windows docs plain packages packaged ways newest-grpc dockerfile check sim fuzz $(TESTS)
 
 gofmt:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); echo "$$unformatted"; test -z "$$unformatted"
@@ -51,6 +51,9 @@ size docs check:
 
 lint: # go vet and staticcheck, all modules that tools/go.work has at once
 	@go -C tools build -o "$$CI_SCRATCH/lint" ./lint; cd tools; "$$CI_SCRATCH/lint" work
+
+windows: # what is run there, and its tests, compile
+	@GOOS=windows go vet work
 
 # The README's test command, "go test ./...", in each module. The step "lint" has the analyzers of "go vet".
 $(TESTS): test/%:

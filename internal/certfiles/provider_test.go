@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,7 +94,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 			"certificate_file CERT with private_key_file KEY: tls: private key does not match public key"},
 		{"a directory", func(d testca.Files) { os.Remove(d.Key); os.Mkdir(d.Key, 0o700) },
 			"private_key_file: KEY is not a regular file"},
-		{"a pipe without a writer", func(d testca.Files) { os.Remove(d.Key); syscall.Mkfifo(d.Key, 0o600) },
+		{"a pipe without a writer", func(d testca.Files) { os.Remove(d.Key); exec.Command("mkfifo", d.Key).Run() },
 			"private_key_file: KEY is not a regular file"},
 		{"a file that is too large", func(d testca.Files) { d.Write(d.Cert, bytes.Repeat([]byte("a"), 1<<20+1)) },
 			"certificate_file: CERT has more than the 1048576 bytes that are allowed"},
@@ -119,9 +119,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 func material(t *testing.T, p certprovider.Provider) *certprovider.KeyMaterial {
 	t.Helper()
 	m, err := p.KeyMaterial(t.Context())
-	if err != nil {
-		t.Fatalf("KeyMaterial failed: %v", err)
-	}
+	xdstest.NoError(t, err)
 	return m
 }
 
@@ -205,9 +203,7 @@ func TestMaterialInDoubtIsReadAgainSoon(t *testing.T) {
 				ask := func() *certprovider.KeyMaterial {
 					t.Helper()
 					m, err := p.KeyMaterial(ctx)
-					if err != nil {
-						t.Fatal(err)
-					}
+					xdstest.NoError(t, err)
 					return m
 				}
 				if ask() != first {
@@ -361,9 +357,7 @@ func TestBuildableReadsOnlyWhatIsWanted(t *testing.T) {
 	dir.Issue(testca.New(t))
 	build := func(opts certprovider.BuildOptions) certprovider.Provider {
 		p, err := configOf(dir).Buildable().Build(opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		t.Cleanup(p.Close)
 		return p
 	}
@@ -429,8 +423,6 @@ func bundleOf(t *testing.T, ca *testca.CA, domain string) string {
 	t.Helper()
 	name := spiffeid.RequireTrustDomainFromString(domain)
 	text, err := spiffebundle.FromX509Authorities(name, []*x509.Certificate{ca.Cert()}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return string(text)
 }

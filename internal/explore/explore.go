@@ -5,8 +5,8 @@ package explore
 
 import (
 	"hash/maphash"
+	"runtime/metrics"
 	"slices"
-	"syscall"
 	"time"
 )
 
@@ -107,7 +107,7 @@ func Run[E any](begin func() Trial[E], encoder *Encoder, limit time.Duration) (r
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 func processTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	used := []metrics.Sample{{Name: "/cpu/classes/user:cpu-seconds"}} // as of the last collection of garbage
+	metrics.Read(used)
+	return time.Duration(used[0].Value.Float64() * float64(time.Second))
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -62,7 +62,7 @@ func TestFromEnv(t *testing.T) {
 	xdstest.NoError(t, os.WriteFile(large, make([]byte, maxSize+1), 0o600))
 	missing := filepath.Join(t.TempDir(), "missing.json")
 	pipe := filepath.Join(t.TempDir(), "pipe.json")
-	xdstest.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	xdstest.NoError(t, exec.Command("mkfifo", pipe).Run())
 	inline := "{" + servers + "}"
 
 	for _, test := range []struct {
