@@ -1,12 +1,13 @@
 package xdsclient
 
 import (
+	"os"
 	"testing"
 )
 
 // A file that is read only after the servers were given up is used all the same.
 func TestSlowDisk(t *testing.T) {
-	(&transcriptTest{over: "delta", disk: true, steps: `watch a -> stream; req +a
+	(&transcriptTest{alone: true, over: "delta", disk: true, steps: `watch a -> stream; req +a
 		send 1 a=old -> ack 1; a = old
 		disk close -> closed; disk a=old
 		down
@@ -19,5 +20,8 @@ func TestSlowDisk(t *testing.T) {
 		x.c.mu.Unlock()
 		x.c.diskWriter.load()
 		x.run("wait 0s -> a = old; a ambient: unreachable")
+		defer func(args []string) { os.Args = args }(os.Args)
+		os.Args = nil // as in some programs in C that link Go
+		cacheOf(x.c.config)
 	}}).run(t)
 }
