@@ -314,9 +314,9 @@ func long(name string) string {
 }
 
 func (s *script) number(text string) int {
-	n, err := strconv.Atoi(text)
+	n, err := strconv.ParseUint(text, 10, 32)
 	xdstest.NoError(s.T, err)
-	return n
+	return int(n)
 }
 
 // several returns what n RPCs come to, without doubles.

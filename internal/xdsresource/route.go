@@ -165,7 +165,7 @@ func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfigurati
 	}
 	d.plugins = d.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins())
 	if limit := pb.GetMaxDirectResponseBodySizeBytes(); limit != nil {
-		d.maxBody = int(limit.GetValue())
+		d.maxBody = int(min(limit.GetValue(), 1<<31-1)) // an int may have 32 bits
 	}
 	d.all.headers = d.headerMutations(at, pb, nil)
 	d.all.mirrors = d.mirrors(at, pb.GetRequestMirrorPolicies(), nil)

@@ -208,7 +208,7 @@ func (d *Detector) withVolume(volume, hosts uint32) []*endpoint {
 			enough = append(enough, e)
 		}
 	}
-	if len(enough) < int(hosts) {
+	if uint32(len(enough)) < hosts {
 		return nil
 	}
 	return enough
