@@ -39,8 +39,9 @@ func (e *entry) update(of named, s *corev1.Service, slicesOf []*discoveryv1.Endp
 	before := *e
 	*e = entry{}
 	if s != nil {
-		for i, p := range Ports(s) {
-			made := &meshroute.Service{Name: serviceName(of, p.Port), Source: meshroute.Source{File: of.String()}, Aliases: aliases(of, p, i == 0, domain)}
+		ports := Ports(s)
+		for i, p := range ports {
+			made := &meshroute.Service{Name: serviceName(of, p.Port), Source: meshroute.Source{File: of.String()}, Aliases: aliases(of, ports, i, domain)}
 			old := &meshroute.Service{}
 			if at := slices.IndexFunc(before.services, func(old *meshroute.Service) bool { return old.Name == made.Name }); at >= 0 {
 				old = before.services[at]

@@ -126,10 +126,9 @@ func Conditions(status []any) (list []map[string]any) {
 // Concerns reports whether the route has rules for the requests of a client to a service.
 func (r *Route) Concerns(c meshroute.Client, service string) bool {
 	return r.policy != nil && slices.ContainsFunc(r.policy.To, func(t meshpolicy.To) bool {
-		displaced := slices.ContainsFunc(r.groups[service], func(g meshpolicy.Group) bool {
+		return t.Clients.Selects(c) && (t.TargetRef.Name == service || t.TargetRef.Name == "") && !slices.ContainsFunc(r.groups[service], func(g meshpolicy.Group) bool {
 			return g.Displaces(t.Group()) && (g.Namespace == "" || g.Namespace == c.Tag(meshpolicy.NamespaceTag))
 		})
-		return !displaced && t.Clients.Selects(c) && (t.TargetRef.Name == service || t.TargetRef.Name == "")
 	})
 }
 
@@ -207,7 +206,10 @@ func (r *routes) show() {
 		for _, p := range of.Parents {
 			for _, b := range p.bound {
 				g := meshpolicy.Group{Kind: of.policy.Kind, Namespace: b.consumer}
-				if groups[b.service] = append(groups[b.service], g); g.Kind == meshpolicy.GRPCRouteKind {
+				if !slices.Contains(groups[b.service], g) {
+					groups[b.service] = append(groups[b.service], g)
+				}
+				if g.Kind == meshpolicy.GRPCRouteKind {
 					grpc[b] = max(grpc[b], of.Name()) // always the same one
 				}
 			}

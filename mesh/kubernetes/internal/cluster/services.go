@@ -61,13 +61,16 @@ func IsGRPC(p corev1.ServicePort) bool {
 	return p.Name == "grpc" || strings.HasPrefix(p.Name, "grpc-")
 }
 
-// aliases are the names of a port of a Service beside that with its number.
-func aliases(of named, p corev1.ServicePort, isDefault bool, domain string) (list []meshroute.Alias) {
+// aliases are the names of one of the ports of a Service, the default one first, beside that with its number. A name of a port may be the number of another
+// one, for which it stands then.
+func aliases(of named, ports []corev1.ServicePort, at int, domain string) (list []meshroute.Alias) {
+	p := ports[at]
 	suffixes := []string{":" + strconv.Itoa(int(p.Port))}
-	if p.Name != "" {
+	isNumber := func(o corev1.ServicePort) bool { return strconv.Itoa(int(o.Port)) == p.Name }
+	if p.Name != "" && !slices.ContainsFunc(ports, isNumber) {
 		suffixes = append(suffixes, ":"+p.Name)
 	}
-	if isDefault {
+	if at == 0 {
 		suffixes = append(suffixes, "")
 	}
 	for i, suffix := range suffixes {
