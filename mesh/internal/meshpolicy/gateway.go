@@ -22,6 +22,9 @@ const NamespaceTag = "namespace"
 // that RPCs fail.
 const UnknownKind = ";unknown-kind"
 
+// NoGrant is what follows the name of a backend that no ReferenceGrant allows. No service has such a name, so that RPCs fail.
+const NoGrant = ";no-reference-grant"
+
 func (r *reader) note(v document.Value, text string) {
 	note := v.Position()
 	note.Problem = text

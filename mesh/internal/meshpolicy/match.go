@@ -42,6 +42,9 @@ type PathMatch struct {
 	// Value starts with "/", except for a RegularExpression. A Prefix other than "/" does not end
 	// with one.
 	Value string
+	// Service has the length of a regular expression for the service of a GRPCRoute less one, and so -1 for any service. It counts
+	// before the rest (GRPCRouteRule.matches: "Characters in a matching service").
+	Service int `json:"-"`
 }
 
 // ValueMatch is a condition on one header or query parameter.
@@ -55,7 +58,7 @@ type ValueMatch struct {
 }
 
 // IsAny reports whether every path matches.
-func (p PathMatch) IsAny() bool { return p == PathMatch{} || p == PathMatch{Prefix, "/"} }
+func (p PathMatch) IsAny() bool { return p == PathMatch{} || p == PathMatch{Type: Prefix, Value: "/"} }
 
 // all reports whether every request matches.
 func (m *Match) all() bool {
@@ -133,8 +136,5 @@ func (p PathMatch) compare(o PathMatch) int {
 	if p.Type == Exact && o.Type == Exact {
 		return 0
 	}
-	// A service says more than a method of any service (GRPCRouteRule.matches: "Characters in a matching service").
-	const some = "/" + anySegment + "/"
-	ofAny := func(p PathMatch) int { return strings.Index(p.Value[:min(len(p.Value), len(some))], some) } // 0, or else -1
-	return cmp.Or(rank(p)-rank(o), ofAny(p)-ofAny(o), len(o.Value)-len(p.Value))
+	return cmp.Or(rank(p)-rank(o), o.Service-p.Service, len(o.Value)-len(p.Value))
 }

@@ -99,7 +99,7 @@ func (r *reader) readMirror(v document.Value, f *Filter) {
 	default:
 		return
 	}
-	perMillion := uint32(math.Round(share * 1e6))
+	perMillion := max(uint32(math.Round(share*1e6)), uint32(math.Ceil(share))) // the smallest share, if it is less than that
 	f.MirrorPerMillion = &perMillion
 }
 

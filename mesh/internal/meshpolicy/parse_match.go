@@ -24,7 +24,7 @@ func (r *reader) readMatches(v document.Value) (matches []Match, ok bool) {
 		}
 	}
 	if ok = len(matches) > 0 || len(items) == 0; len(matches) == 0 && r.kind == HTTPRouteKind {
-		matches = []Match{{Path: PathMatch{Prefix, "/"}}}
+		matches = []Match{{Path: PathMatch{Type: Prefix, Value: "/"}}}
 	}
 	return NormalizeMatches(matches), ok
 }
@@ -88,7 +88,7 @@ func (r *reader) readPathMatch(v document.Value) PathMatch {
 			return readPath(o.Field(name), short)
 		}
 	}
-	kind, value, m := o.Field("type"), o.Field("value"), PathMatch{Prefix, "/"} // the default of an HTTPRoute
+	kind, value, m := o.Field("type"), o.Field("value"), PathMatch{Type: Prefix, Value: "/"} // the default of an HTTPRoute
 	if !r.isRoute {
 		kind, value, m = o.Require("type"), o.Require("value"), PathMatch{}
 	}
@@ -104,10 +104,10 @@ func (r *reader) readPathMatch(v document.Value) PathMatch {
 // readPath reads the value of a condition on the path.
 func readPath(v document.Value, kind string) PathMatch {
 	if kind == RegularExpression {
-		return PathMatch{kind, readRegex(v)}
+		return PathMatch{Type: kind, Value: readRegex(v)}
 	}
 	checkPath(v)
-	return PathMatch{kind, v.Text()}
+	return PathMatch{Type: kind, Value: v.Text()}
 }
 
 // pathOnly is a path without query and fragment.
@@ -242,11 +242,11 @@ func readGRPCMethod(v document.Value) PathMatch {
 	case isRegex || !service:
 		whole := "/" + patterns[0] + "/" + patterns[1]
 		parseRegex(v, whole)
-		return PathMatch{RegularExpression, whole}
+		return PathMatch{RegularExpression, whole, len(names[0]) - 1}
 	case !method:
-		return PathMatch{Prefix, "/" + names[0]}
+		return PathMatch{Type: Prefix, Value: "/" + names[0]}
 	default:
-		return PathMatch{Exact, "/" + names[0] + "/" + names[1]}
+		return PathMatch{Type: Exact, Value: "/" + names[0] + "/" + names[1]}
 	}
 }
 

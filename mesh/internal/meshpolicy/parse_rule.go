@@ -21,7 +21,9 @@ func (r *reader) readRules(items []document.Value) (rules []Rule) {
 		var rule Rule
 		ok := false
 		if problem := item.Try(func() { ok = r.readRule(item, i, &rule) }); problem != "" {
-			rule = Rule{Line: rule.Line, Matches: rule.Matches, Filters: []Filter{}, Problem: faults.Shorten(problem, maxProblem), NoBackends: true}
+			rule = Rule{
+				Line: rule.Line, Matches: rule.Matches, Filters: []Filter{}, Problem: faults.Shorten(problem, maxProblem), BackendRefs: rule.BackendRefs, NoBackends: true,
+			}
 		}
 		if !ok {
 			continue

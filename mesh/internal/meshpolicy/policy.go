@@ -150,7 +150,7 @@ type Rule struct {
 	// The other fields are merged, each by itself. nil means unspecified.
 	//
 	// Filters are applied in order. Empty means none. Problem, of a rule that cannot be used and fails its requests, says what is wrong
-	// with it; it then has no filters.
+	// with it; it then has no filters, and its backends get no requests.
 	Filters []Filter
 	Problem string
 	// BackendRefs are the destinations. Empty means the original service, or nowhere if NoBackends is set: that a route of the
