@@ -120,7 +120,7 @@ func TestRefusedRoutes(t *testing.T) {
 	two.answer("no\x07 colours " + strings.Repeat("long ", 1000))
 	three.answer("no\x07 colours " + strings.Repeat("long ", 1000))
 	k.awaitRefused("greeter", "refused by 3 clients", "too many sparks", "(1)", "no", "colours long", "(2)")
-	other.awaitRefused("consumer", "refused by 1 client of one replica, which keeps", "a foreigner does not like it")
+	other.awaitRefused("consumer", "refused by 1 client of one replica, where", "a foreigner does not like it")
 	k.awaitEvent("greeter", "RefusedByClients", "Warning GRPCRoute refused by", "too many sparks", "colours")
 	k.awaitPolicy("wide", "refused by 3 clients")
 	innocent := k.awaitRefused("reeter") // whose name is part of the other one
@@ -142,6 +142,6 @@ func TestRefusedRoutes(t *testing.T) {
 	if objects, count := k.awaitEvent("greeter", "RefusedByClients"); objects > 6 || count > 6 {
 		t.Errorf("there are %d events, counted %d times, for 5 NACKs", objects, count)
 	}
-	other.awaitRefused("consumer", "refused by 1 client of one replica, which keeps")
+	other.awaitRefused("consumer", "refused by 1 client of one replica, where")
 	xdstest.Equal(t, "resource version of a route that no client refuses", innocent, k.awaitRefused("reeter"))
 }

@@ -69,13 +69,13 @@ func TestCommands(t *testing.T) {
 	k.object(policy("nasty", toService("greeter", `{matches: [{path: {type: RegularExpression, value: "(\e[2J\u202e"}}]}`)))
 	k.object(policy("faulty", toService("greeter", `{matches: [{path: {type: RegularExpression, value: "("}}]}`)))
 	k.object(policy("nowhere", toService("missing", `{backendRefs: [{kind: MeshService, name: gone, port: 8080}]}`)))
-	k.object(route("no-parent", "NS", "missing", "{name: greeter, port: 8080}"))
+	k.object(route("no-parent", "default", "missing", "{name: greeter, port: 8080}"))
 	k.object(route("no-backend", "NS", "greeter", "{name: gone, port: 8080}"))
 	k.object(route("not-ours", "NS", "greeter", "{name: greeter, namespace: default, port: 8080}"))
 	run("validate", 1, "", "clients would reject this configuration, or get errors in place of resources",
 		`NS/faulty: error: policy MeshHTTPRoute/NS/faulty: spec.to[0].rules[0].matches[0].path.value: "(" is not a regular expression of RE2`,
 		"NS/nowhere: error: policy MeshHTTPRoute/NS/nowhere: there is no Service NS/missing", "NS/nasty: error",
-		"NS/no-parent: error: policy GRPCRoute/NS/no-parent: spec.parentRefs: there is no Service NS/missing",
+		"NS/no-parent: error: policy GRPCRoute/NS/no-parent: spec.parentRefs: --namespace of this control plane leaves out the namespace of the Service default/missing",
 		"NS/no-backend: error: policy GRPCRoute/NS/no-backend: spec.rules[0].backendRefs",
 		"NS/not-ours: error: policy GRPCRoute/NS/not-ours: no ReferenceGrant lets the route use default/greeter")
 	run("validate -o json", 1, "", `"valid": false`, `"severity": "error"`, `"file": "NS/faulty"`)

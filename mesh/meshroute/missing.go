@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/mesh/internal/meshpolicy"
 )
 
 // This file is about rules that send requests to services that the mesh does not have. Only those requests
@@ -33,8 +35,12 @@ func (c *compiler) missingBackends() {
 		}
 	}
 	service, _, _ := strings.Cut(c.service, ";") // what follows says why no service can have the name
+	problem := "the mesh has no service"
+	if strings.HasSuffix(c.service, meshpolicy.NoGrant) {
+		problem = "no ReferenceGrant allows the service"
+	}
 	for _, id := range slices.Sorted(maps.Keys(policies)) {
-		err := status.Newf(codes.NotFound, "the mesh has no service %q, to which requests are sent by %s", service, namesOf(policies[id]))
+		err := status.Newf(codes.NotFound, "%s %q, to which requests are sent by %s", problem, service, namesOf(policies[id]))
 		c.others = append(append(c.others, c.mesh.naming.emptyCluster(missingID(id), service)...),
 			&Resource{TypeURL: ClusterType, Name: c.mesh.naming.resource(ClusterType, id), Service: service, Err: err})
 	}

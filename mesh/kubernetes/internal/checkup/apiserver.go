@@ -126,11 +126,7 @@ func (p *purpose) missing(ctx context.Context, clients *cluster.Clients, namespa
 					return nil, err
 				}
 				if !review.Status.Allowed {
-					text := verb + " " + resource
-					if namespace != "" {
-						text += " in " + namespace
-					}
-					list = append(list, text)
+					list = append(list, strings.TrimSuffix(verb+" "+resource+" in "+namespace, " in "))
 				}
 			}
 		}

@@ -107,7 +107,7 @@ func endpoints(r *doctor.Report, name string, s cluster.ServiceState) {
 // fixes are what to do about the reasons of conditions.
 var fixes = map[string]string{
 	"UnsupportedValue":      "correct the route; docs/reference/policies.md has what is supported",
-	"NoMatchingParent":      "correct parentRefs, or create the Service or port",
+	"NoMatchingParent":      "correct parentRefs or spec.to, or create the Service or port",
 	"Conflicted":            "delete one of the two routes, or give them different ports",
 	cluster.InvalidKind:     "name Services as backends",
 	cluster.RefNotPermitted: "create a ReferenceGrant in the namespace of the backend",
@@ -149,13 +149,14 @@ func route(r *doctor.Report, of *cluster.Route) (good bool) {
 	return good
 }
 
-// served says what clients would get. good has the routes that are accepted: the reports on others say the same once more.
+// served says what clients would get. good has the routes that are accepted: the reports on others say the same once more, and those on parents that are missing
+// are about other Services.
 func served(r *doctor.Report, name string, s cluster.ServiceState, good map[string]bool, reports []meshroute.Report) {
 	const step = "resources"
 	results := map[meshroute.Severity]doctor.Result{meshroute.Error: doctor.Failed, meshroute.Warning: doctor.Warning}
 	for _, report := range reports {
 		of := report.Policy
-		concerns := good[of]
+		concerns := good[of] && (report.LeftOut || report.Severity != meshroute.Error || report.Path != "spec.parentRefs")
 		if of == "" {
 			of, concerns = name, report.Source.File == name && !slices.Contains(s.Problems, report.Message)
 		}

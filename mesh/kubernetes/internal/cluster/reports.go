@@ -21,22 +21,15 @@ func (s *Source) routeReports() (list []meshroute.Report) {
 			})
 		}
 		faults := &document.Faults{}
-		switch {
-		case errors.As(r.Faults, &faults):
-			for _, fault := range faults.List {
-				fault.File = ""
-				path := fault.Path
-				fault.Path = ""
-				add(meshroute.Error, path, fault.String())
-			}
-		case r.Faults != nil:
-			add(meshroute.Error, "", r.Faults.Error())
+		errors.As(r.Faults, &faults)
+		for _, fault := range faults.List {
+			add(meshroute.Error, fault.Path, document.Fault{Line: fault.Line, Problem: fault.Problem, Suggestion: fault.Suggestion}.String())
 		}
 		for _, ignored := range r.Ignored {
 			add(meshroute.Warning, "", ignored+", which has no effect")
 		}
 		for _, p := range r.Parents {
-			if p.Missing != "" {
+			if p.Missing != "" && !r.isPolicy() {
 				add(meshroute.Error, "spec.parentRefs", p.Missing)
 			}
 		}

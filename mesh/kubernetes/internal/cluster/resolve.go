@@ -15,9 +15,6 @@ import (
 
 // This file gives the policies of routes the names that Services have in the mesh: one for each port.
 
-// noGrant is what follows the name of a backend that no ReferenceGrant allows. No service has such a name, so that RPCs fail.
-const noGrant = ";no-reference-grant"
-
 // grantee is the routes of a kind, as kinds of all groups differ, in a namespace.
 type grantee struct{ kind, namespace string }
 
@@ -56,10 +53,12 @@ func (r *routes) resolve(of *Route) {
 	if of.written != nil {
 		of.policy = r.policy(of, of.written)
 	}
-	if of.isPolicy() {
+	switch {
+	case !of.isPolicy():
+	case of.policy == nil:
+		of.Parents = []Parent{{Missing: strings.Join(of.Unresolved[BackendNotFound], "; ")}}
+	default:
 		of.Parents = []Parent{{}}
-	}
-	if of.isPolicy() && of.policy != nil {
 		for i := range of.policy.To {
 			of.Parents[0].bound = append(of.Parents[0].bound, binding{service: of.policy.To[i].TargetRef.Name})
 		}
@@ -77,6 +76,9 @@ func (r *routes) permitted(of *Route, service, parent named) bool {
 func (r *routes) services(of *Route, service named, port string) (list []*meshroute.Service, missing string) {
 	of.uses = append(of.uses, service)
 	e := r.source.entries[service]
+	if in := r.source.opts.Namespaces; e == nil && in[0] != "" && !slices.Contains(in, service.namespace) {
+		return nil, fmt.Sprintf("--namespace of this control plane leaves out the namespace of the Service %s", service)
+	}
 	if e == nil {
 		return nil, fmt.Sprintf("there is no Service %s", service)
 	}
@@ -196,7 +198,7 @@ func (r *routes) backend(of *Route, name string, parent named) string {
 	service, port := splitName(name)
 	if !r.permitted(of, service, parent) {
 		of.unresolved(RefNotPermitted, "no ReferenceGrant lets the route use "+service.String())
-		return name + noGrant
+		return name + meshpolicy.NoGrant
 	}
 	services, missing := r.services(of, service, port)
 	if len(services) == 0 {

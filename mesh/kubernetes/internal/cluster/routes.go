@@ -47,6 +47,8 @@ type Route struct {
 	// that have one fail.
 	Faults  error
 	InForce bool
+	// LeftOut says what of the route is not served, though it has no error by itself. Readers of routes set it.
+	LeftOut string
 	// Ignored are fields that have no effect, as this program does not know them.
 	Ignored []string
 	// Parents are those that are Services, in the order of the route. A MeshHTTPRoute has one, without a Ref.
@@ -91,7 +93,7 @@ func (p Parent) IsFor(service string) bool {
 type binding struct{ service, consumer string }
 
 // Name is NAMESPACE/NAME of the object.
-func (r *Route) Name() string { return nameOf(r.Object).String() }
+func (r *Route) Name() string { return named{r.Object.GetNamespace(), r.Object.GetName()}.String() }
 
 // Resource is that of the object.
 func (r *Route) Resource() schema.GroupVersionResource { return resources[r.Object.GetKind()] }
@@ -248,16 +250,6 @@ func conflicts(parents []Parent, grpc map[binding]string) []Parent {
 // Controller is the name under which the status of routes is written.
 const Controller = "dynxds.io/dynxds-kubernetes"
 
-func nameOf(object *unstructured.Unstructured) named {
-	return named{object.GetNamespace(), object.GetName()}
-}
-
-// mayBeRoute reports whether a route has a Service among its parents. Others are those of gateways.
-func mayBeRoute(object *unstructured.Unstructured) bool {
-	parents, _, _ := unstructured.NestedSlice(object.Object, "spec", "parentRefs")
-	return slices.ContainsFunc(parents, isService)
-}
-
 // isService reports whether a parent is a Service. Without a group it is one of the Gateway API.
 func isService(parent any) bool {
 	of, _ := parent.(map[string]any)
@@ -267,14 +259,10 @@ func isService(parent any) bool {
 // readRoute reads an object.
 func readRoute(kind string, object *unstructured.Unstructured) *Route {
 	r := &Route{Object: object}
-	if !r.isPolicy() && !mayBeRoute(object) {
-		return r
+	if parents, _, _ := unstructured.NestedSlice(object.Object, "spec", "parentRefs"); !r.isPolicy() && !slices.ContainsFunc(parents, isService) {
+		return r // it is for gateways
 	}
-	text, err := json.Marshal(object.Object)
-	if err != nil {
-		r.Faults = err
-		return r
-	}
+	text, _ := json.Marshal(object.Object) // it was JSON
 	var faults, unknown document.Faults
 	switch doc, ok := document.ParseObject(r.Name(), text, &faults, &unknown); {
 	case !ok:
@@ -283,19 +271,14 @@ func readRoute(kind string, object *unstructured.Unstructured) *Route {
 	default:
 		r.written = meshpolicy.Read(doc, kind, hostName)
 	}
-	r.Faults, r.InForce = faults.Err(), inForce(r.written)
+	r.Faults, r.InForce = faults.Err(), r.written != nil && slices.ContainsFunc(r.written.To, func(t meshpolicy.To) bool {
+		return slices.ContainsFunc(t.Rules, func(r meshpolicy.Rule) bool { return r.Problem == "" })
+	})
 	for _, f := range unknown.List {
 		// Without the file, and what else the field may be called.
 		r.Ignored = append(r.Ignored, document.Fault{Path: f.Path, Problem: f.Problem}.String())
 	}
 	return r
-}
-
-// inForce reports whether a rule is used that has no error.
-func inForce(written *meshroute.Policy) bool {
-	return written != nil && slices.ContainsFunc(written.To, func(t meshpolicy.To) bool {
-		return slices.ContainsFunc(t.Rules, func(r meshpolicy.Rule) bool { return r.Problem == "" })
-	})
 }
 
 // hostName is the ServiceNaming of routes: that by which clients dial, with a port if one is named.

@@ -85,7 +85,7 @@ func newSource(opts Options) *Source {
 		entries: map[named]*entry{},
 	}
 	s.watch = &watching{log: opts.Log, ask: opts.Clients.answers, noted: make(chan struct{}, 1)}
-	s.services = follow(s, services, nil, &corev1.Service{}, func(of *corev1.Service) { s.mark(serviceOf(of)) })
+	s.services = follow(s, services, nil, &corev1.Service{}, func(of *corev1.Service) { s.mark(named{of.Namespace, of.Name}) })
 	s.endpointSlices = follow(s, endpointSlices, nil, &discoveryv1.EndpointSlice{}, func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
 	for _, informer := range s.endpointSlices {
 		_ = informer.AddIndexers(cache.Indexers{byService: func(object any) ([]string, error) { // it does not fail before the start
@@ -101,8 +101,6 @@ func newSource(opts Options) *Source {
 	})
 	return s
 }
-
-func serviceOf(s *corev1.Service) named { return named{s.Namespace, s.Name} }
 
 // sliceService returns the Service that a slice belongs to, with an empty name if it has none.
 func sliceService(s *discoveryv1.EndpointSlice) named {

@@ -32,7 +32,7 @@ func (s *Source) ServiceState(namespace, name string) ServiceState {
 	}
 	routes, _ := s.Routes()
 	for _, r := range routes {
-		if r.names(of) {
+		if r, ok := r.naming(of); ok {
 			state.Routes = append(state.Routes, r)
 		}
 	}
@@ -42,16 +42,18 @@ func (s *Source) ServiceState(namespace, name string) ServiceState {
 	return state
 }
 
-// names reports whether the object names a Service, whether or not it could be read.
-func (r *Route) names(of named) bool {
+// naming returns the route with those of its parents that are a Service, and whether the object names it, whether or not it could be read.
+func (r *Route) naming(of named) (*Route, bool) {
 	is := func(ref map[string]any) bool {
 		return ref != nil && named{cmp.Or(text(ref["namespace"]), r.Object.GetNamespace()), text(ref["name"])} == of
 	}
 	if !r.isPolicy() {
-		return slices.ContainsFunc(r.Parents, func(p Parent) bool { return is(p.Ref) })
+		only := *r
+		only.Parents = slices.DeleteFunc(slices.Clone(r.Parents), func(p Parent) bool { return !is(p.Ref) })
+		return &only, len(only.Parents) > 0
 	}
 	to, _, _ := unstructured.NestedSlice(r.Object.Object, "spec", "to")
-	return slices.ContainsFunc(to, func(t any) bool {
+	return r, slices.ContainsFunc(to, func(t any) bool {
 		entry, _ := t.(map[string]any)
 		ref, _ := entry["targetRef"].(map[string]any)
 		return is(ref)

@@ -135,7 +135,11 @@ func (w *watching) note(ctx context.Context, q *question, err error, at time.Tim
 		}
 		if err != nil && now.Sub(w.logged) >= reminder {
 			w.logged = now
-			w.log.Error("the API server does not answer; serving what is known", "since", w.since.Round(time.Millisecond), "resource", q.resource, "error", err)
+			problem := "the API server does not answer"
+			if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+				problem = "the API server does not let this server read what it needs; see the ClusterRole in deploy/kubernetes"
+			}
+			w.log.Error(problem+"; serving what is known", "since", w.since.Round(time.Millisecond), "resource", q.resource, "error", err)
 		}
 	}
 }

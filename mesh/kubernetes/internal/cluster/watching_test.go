@@ -3,11 +3,12 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -35,13 +36,13 @@ func TestSilence(t *testing.T) {
 		if late := w.goneSince().Sub(began); w.goneSince().IsZero() || late > askEvery {
 			t.Errorf("it is gone since %s, %s after it is", w.goneSince(), late)
 		}
-		if !strings.Contains(log.String(), "since="+w.goneSince().Format(time.RFC3339)[:19]) {
-			t.Errorf("the log does not say since when:\n%s", log)
-		}
+		xdstest.Equal(t, "lines of the log that say since when", 1, log.Count("since="+w.goneSince().Format(time.RFC3339)[:19]))
 		silent.Store(false)
 		time.Sleep(answerTime + askEvery)
 		synctest.Wait()
 		xdstest.Equal(t, "gone after", time.Time{}, w.goneSince())
+		w.note(t.Context(), w.all[0], apierrors.NewUnauthorized(""), time.Now())
+		xdstest.Equal(t, "permissions that are missing in the log", 1, log.Count("does not let this server read what it needs"))
 		w.close()
 	})
 }

@@ -60,9 +60,8 @@ func (t *turns) wait(ctx context.Context, from *peer.Peer) (*turn, error) {
 	}
 	t.mu.Lock()
 	own := remembered(t.connections, connection, func() *turn { return &turn{taken: make(chan struct{}, 1)} })
-	ofAll := t.all.Burst()
 	shared := remembered(t.sources, source, func() *rate.Limiter {
-		return rate.NewLimiter(t.all.Limit()/ofSource, max(ofAll/ofSource, 1))
+		return rate.NewLimiter(t.all.Limit()/ofSource, max(t.all.Burst()/ofSource, 1))
 	})
 	t.mu.Unlock()
 	select {

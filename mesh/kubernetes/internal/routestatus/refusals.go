@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/mesh/meshroute"
@@ -135,9 +136,5 @@ func refused(of *cluster.Route, parents []cluster.Parent, list []refusal) string
 	if len(list) == maxRefusals {
 		atLeast = "at least "
 	}
-	who := fmt.Sprintf("%d clients of one replica, which keep the routes that they have", len(clients))
-	if len(clients) == 1 {
-		who = "1 client of one replica, which keeps the routes that it has"
-	}
-	return fmt.Sprintf("refused by %s%s: %s", atLeast, who, strings.Join(said, ", "))
+	return fmt.Sprintf("refused by %s%s of one replica, where the routes from before stay: %s", atLeast, faults.Count(len(clients), "client"), strings.Join(said, ", "))
 }

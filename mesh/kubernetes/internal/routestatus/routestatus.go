@@ -154,13 +154,16 @@ func (w *Writer) look(term context.Context, routes []*cluster.Route, refusals []
 			continue
 		}
 		if why := leftOut[r.Object.GetKind()+"/"+r.Name()]; why != "" && r.Faults == nil {
-			faulty := *r
-			faulty.Faults = errors.New(why)
-			r = &faulty
+			less := *r
+			less.LeftOut = why
+			r = &less
 		}
 		if err := w.write(term, r, refusals); err != nil && term.Err() == nil && !apierrors.IsNotFound(err) {
-			w.Log.Warn("cannot write the status of a route", "route", r.Name(), "error", err)
-			failed = true
+			key := "status " + string(r.Object.GetUID())
+			if now[key] = err.Error(); w.said[key] != now[key] {
+				w.Log.Warn("cannot write the status of a route", "route", r.Name(), "error", err)
+			}
+			failed = failed || err != errFull
 		}
 	}
 	for object, why := range leftOut {
@@ -193,7 +196,9 @@ func (w *Writer) write(ctx context.Context, r *cluster.Route, refusals []refusal
 	// the object is a newer one. Conditions of a MeshHTTPRoute are one value each.
 	status := after
 	if field == "parents" {
-		status = append(others, after...)
+		if status = append(others, after...); len(status) > 32 {
+			return errFull
+		}
 	}
 	_, err := w.Dynamic.Resource(r.Resource()).Namespace(r.Object.GetNamespace()).ApplyStatus(ctx, r.Object.GetName(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": r.Object.GetAPIVersion(), "kind": r.Object.GetKind(),
@@ -208,6 +213,9 @@ func (w *Writer) write(ctx context.Context, r *cluster.Route, refusals []refusal
 	}
 	return err
 }
+
+// errFull is the error of a route of which others have written the status, so that there is no room.
+var errFull = errors.New("status.parents would have more than 32 entries, which the API does not allow; delete those of controllers that are gone")
 
 // report makes events of the errors in a status that were not in the one before.
 func (w *Writer) report(object *unstructured.Unstructured, before, after []any) {
@@ -230,11 +238,7 @@ func (w *Writer) report(object *unstructured.Unstructured, before, after []any) 
 // isOwn reports whether this controller has written an item of a status: the entry of a parent, or a condition of a MeshHTTPRoute.
 func isOwn(item any) bool {
 	of, _ := item.(map[string]any)
-	switch of["type"] {
-	case "Accepted", "ResolvedRefs", partiallyInvalid, Refused:
-		return true
-	}
-	return of["controllerName"] == cluster.Controller
+	return of["controllerName"] == cluster.Controller || slices.Contains([]any{"Accepted", "ResolvedRefs", partiallyInvalid, Refused}, of["type"])
 }
 
 // own returns what this controller writes into a field of the status, of which before is there.
@@ -288,6 +292,10 @@ func ConditionsOf(r *cluster.Route, p cluster.Parent, refused string) []map[stri
 	if len(r.Ignored) > 0 {
 		accepted["message"] = bounds.Text("the route is served, without fields that have no effect: "+strings.Join(r.Ignored, "; "), maxText)
 	}
+	invalid := r.LeftOut
+	if r.Faults != nil {
+		invalid = "Dropped Rule: requests for the rules with errors fail: " + r.Faults.Error()
+	}
 	switch {
 	case r.Faults != nil && !r.InForce:
 		accepted = condition("Accepted", "False", "UnsupportedValue", r.Faults.Error())
@@ -295,6 +303,8 @@ func ConditionsOf(r *cluster.Route, p cluster.Parent, refused string) []map[stri
 		accepted = condition("Accepted", "False", "NoMatchingParent", p.Missing)
 	case p.Conflict != "":
 		accepted = condition("Accepted", "False", "Conflicted", p.Conflict)
+	case r.LeftOut != "":
+		accepted["message"] = "the route is read; PartiallyInvalid says what of it is not served"
 	}
 	resolved := condition("ResolvedRefs", "True", "ResolvedRefs", "all backends are there")
 	for _, reason := range cluster.UnresolvedReasons {
@@ -304,8 +314,8 @@ func ConditionsOf(r *cluster.Route, p cluster.Parent, refused string) []map[stri
 		}
 	}
 	list := []map[string]any{accepted, resolved}
-	if r.Faults != nil && accepted["status"] == "True" {
-		list = append(list, condition(partiallyInvalid, "True", "UnsupportedValue", "Dropped Rule: requests for the rules with errors fail: "+r.Faults.Error()))
+	if invalid != "" && accepted["status"] == "True" {
+		list = append(list, condition(partiallyInvalid, "True", "UnsupportedValue", invalid))
 	}
 	if refused != "" {
 		list = append(list, condition(Refused, "True", "Refused", refused))
