@@ -35,8 +35,7 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 	s, crashing := c.open(prefix, 0), c.open(prefix, 0)
-	started := time.Now().UTC().Truncate(time.Second)
-	first := store.Replica{ID: "one", Admin: "host:1", Address: "host:2", Started: started}
+	first := store.Replica{ID: "one", Admin: "host:1", Address: "host:2", Started: time.Now().UTC().Truncate(time.Second)}
 	running, stop := announce(t, s, first)
 	next("PUT /mesh/replicas/one")
 	crashed, _ := announce(t, crashing, store.Replica{ID: "two"})
@@ -69,8 +68,9 @@ func TestAccess(t *testing.T) {
 		transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true})
 	c.put(key("a.yaml"), "old")
 	login, _ := c.withLogin(t)
-	password, wrong := login[len(login)-1], filepath.Join(t.TempDir(), "wrong")
+	password, wrong, later := login[len(login)-1], filepath.Join(t.TempDir(), "wrong"), testca.NewFiles(t)
 	xdstest.NoError(t, os.WriteFile(wrong, []byte("guess"), 0o600))
+	later.Issue(testca.New(t))
 	for _, test := range []struct {
 		name    string
 		options store.Options
@@ -78,6 +78,7 @@ func TestAccess(t *testing.T) {
 	}{
 		{"all of it", store.Options{URL: "etcds", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, ""},
 		{"TLS by its authorities", store.Options{URL: "etcd", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, ""},
+		{"an authority that comes later", store.Options{URL: "etcd", CA: later.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, "unknown authority"},
 		{"no TLS", store.Options{URL: "etcd", User: "replica", PasswordFile: password, Timeout: time.Second}, "is it hung? Or, if etcd speaks TLS, use etcds://"},
 		{"no certificate", store.Options{URL: "etcds", CA: files.CA, User: "replica", PasswordFile: password}, "add --store-cert and --store-key"},
 		{"no authority", store.Options{URL: "etcds", Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, "unknown authority"},
@@ -94,12 +95,14 @@ func TestAccess(t *testing.T) {
 			snapshot, err := s.Load(testutils.Context(t))
 			if test.wrong != "" {
 				cmdtest.ErrorHas(t, "Load", err, test.wrong)
-				return
+				if o.CA != later.CA {
+					return
+				}
+				later.Issue(ca)
+				snapshot, err = s.Load(testutils.Context(t))
 			}
 			xdstest.NoError(t, err)
-			if len(snapshot.Documents) != 1 {
-				t.Errorf("got documents %v, want one", snapshot.Documents)
-			}
+			xdstest.Equal(t, "documents", 1, len(snapshot.Documents))
 		})
 	}
 }

@@ -37,7 +37,7 @@ type Options struct {
 	// the prefix of all keys; without one, it is DefaultPrefix.
 	URL string
 	// CA is a PEM file with the authorities of etcd's certificates; without it they are the system's.
-	// It asks for TLS, as do Cert and Key.
+	// It asks for TLS, as do Cert and Key. It is read again when a certificate of etcd is not trusted.
 	CA string
 	// Cert and Key are PEM files with the client's certificate and its key, both or none. They are read
 	// for each connection, so that they may be replaced.

@@ -61,21 +61,21 @@ func (s *Store) connect() (*clientv3.Client, error) {
 	case s.client != nil:
 		return s.client, nil
 	}
-	_, password, err := s.options.login() // it may have changed since the last attempt
+	config, _, err := s.options.config() // the files may have changed since the last attempt
 	if err != nil {
 		return nil, err
 	}
-	s.config.Password = password
-	s.client, err = clientv3.New(s.config)
+	s.config.Password = config.Password
+	s.client, err = clientv3.New(config)
 	return s.client, err
 }
 
-// forgetLogin ends the client if the password has changed since it logged in: etcd's client never takes another one.
-// What it did fails, and is done again, as in any outage.
-func (s *Store) forgetLogin() {
+// forget ends the client if it does not trust etcd, or the password has changed since it logged in: etcd's client never takes other authorities or
+// another password. What it did fails, and is done again, as in any outage.
+func (s *Store) forget(distrusts bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, password, err := s.options.login(); s.client != nil && !s.closed && err == nil && password != s.config.Password {
+	if _, password, err := s.options.login(); s.client != nil && !s.closed && err == nil && (distrusts || password != s.config.Password) {
 		s.client.Close()
 		s.client = nil
 	}
@@ -159,9 +159,11 @@ func (s *Store) fault(do string, err error) error {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		err = fmt.Errorf("%w: compact and defragment etcd, or raise its --quota-backend-bytes, and then \"etcdctl alarm disarm\"", err)
 	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
-		s.forgetLogin()
+		s.forget(false)
 		err = fmt.Errorf("%w: is the password, of --store-password-file or %s, that of the user %s? The file is read again when it has changed",
 			err, PasswordEnv, s.options.User)
+	case strings.Contains(err.Error(), "x509: "):
+		s.forget(true)
 	case strings.Contains(err.Error(), "error reading server preface") && s.config.TLS == nil:
 		err = fmt.Errorf("%w: is it hung? Or, if etcd speaks TLS, use %s", err, tlsScheme)
 	case s.config.TLS != nil && s.options.Cert == "" && wantsCertificate(err):

@@ -21,8 +21,7 @@ func TestNamesInErrors(t *testing.T) {
 // A status that is written is not written again, also if another controller has a condition in it. The writer has no API server.
 func TestConditionsOfOthers(t *testing.T) {
 	t.Parallel()
-	object := &unstructured.Unstructured{Object: map[string]any{"kind": "MeshHTTPRoute"}}
-	object.SetGeneration(2)
+	object := &unstructured.Unstructured{Object: map[string]any{"kind": "MeshHTTPRoute", "metadata": map[string]any{"generation": int64(2)}}}
 	v := &cluster.Route{Object: object, Parents: make([]cluster.Parent, 1)}
 	list := append([]any{map[string]any{"type": "example.com/Linted", "status": "False", "reason": "Style", "message": "no"}}, own(v, "conditions", nil, nil, time.Now())...)
 	message := func(at int) any { return own(v, "conditions", nil, nil, time.Now())[at].(map[string]any)["message"] }
