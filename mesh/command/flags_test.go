@@ -43,7 +43,7 @@ var foreign = map[string][]string{
 	"docs/tasks/explain.md":   {"csds"},
 	"docs/tasks/store.md":     {"prefix"}, // of etcdctl
 	// kubectl's, and those of dynxds-kubernetes, whose tests look whether it has them.
-	"docs/tasks/kubernetes.md": {"from-file", "cluster-domain", "audience", "anonymous", "namespace", "start-timeout", "token-reviews", "as", "token", "trust-domain"},
+	"docs/tasks/kubernetes.md": {"from-file", "cluster-domain", "audience", "anonymous", "lease-namespace", "namespace", "start-timeout", "token-reviews", "as", "token", "trust-domain"},
 }
 
 var (
