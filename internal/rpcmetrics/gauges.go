@@ -31,11 +31,9 @@ func (m *Recorder) Configured(ok bool) {
 // report reports all gauges, which are of the process but for the age: all channels of a target report them with the same labels, so that they are
 // one value in a plugin.
 func (m *Recorder) report(to estats.AsyncMetricsRecorder) error {
-	since := m.since.Load()
-	if since == nil {
-		return nil
+	if since := m.since.Load(); since != nil {
+		m.gauge(metricAge).Record(to, int64(time.Since(*since).Seconds()), m.target)
 	}
-	m.gauge(metricAge).Record(to, int64(time.Since(*since).Seconds()), m.target)
 	record := func(k outcomes.Key, n int64) { m.gauge(metricInFlight).Record(to, n, k.Target, k.Route, k.Cluster) }
 	outcomes.InFlight(m.target, record)
 	// Nobody knows the channels of these RPCs.
