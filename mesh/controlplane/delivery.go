@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -29,11 +30,7 @@ const (
 
 // String returns the state in lower case.
 func (r Reply) String() string {
-	names := [...]string{"nothing sent", "awaited", "ACK", "NACK"}
-	if r < 0 || int(r) >= len(names) {
-		return "unknown"
-	}
-	return names[r]
+	return cmp.Or(map[Reply]string{ReplyNone: "nothing sent", ReplyAwaited: "awaited", ReplyACK: "ACK", ReplyNACK: "NACK"}[r], "unknown")
 }
 
 // NACK is a client's rejection of a response.
@@ -52,10 +49,11 @@ const maxUnanswered = 256
 // delivery is the last response of a type on a stream, and the client's answers.
 type delivery struct {
 	sentResponse
-	sentAt       time.Time
-	reply        Reply
-	ackedVersion string
-	nack         *NACK
+	// silentSince is since when the client has answered no response, while the reply is ReplyAwaited.
+	sentAt, silentSince time.Time
+	reply               Reply
+	ackedVersion        string
+	nack                *NACK
 	// refusing is set until an ACK follows nack.
 	refusing bool
 	// unanswered are the responses that the client may still answer, oldest first: over SotW only the last one.
@@ -73,20 +71,14 @@ type sentResponse struct {
 // sent notes a response. alone is set over SotW, where the client answers only the last one.
 func (d *delivery) sent(version, nonce string, alone bool) {
 	d.sentResponse = sentResponse{version, nonce, d.sending}
-	d.sentAt, d.reply = time.Now(), ReplyAwaited
+	d.sentAt = time.Now()
+	if d.reply != ReplyAwaited {
+		d.silentSince, d.reply = d.sentAt, ReplyAwaited
+	}
 	if alone {
 		d.unanswered = d.unanswered[:0]
 	}
-	if len(d.unanswered) == maxUnanswered {
-		d.unanswered = slices.Delete(d.unanswered, 0, 1)
-	}
-	d.unanswered = append(d.unanswered, d.sentResponse)
-}
-
-// stale reports whether a request's nonce is that of an older response. An empty nonce is not
-// stale: the client may have sent the request before any response reached it.
-func (d *delivery) stale(nonce string) bool {
-	return nonce != "" && d.reply != ReplyNone && nonce != d.nonce
+	d.unanswered = append(d.unanswered[max(0, len(d.unanswered)+1-maxUnanswered):], d.sentResponse)
 }
 
 // answered records and returns the ACK or NACK of a request, with the sentResponse.changed of the response. ReplyNone is neither: a nonce
@@ -101,6 +93,7 @@ func (d *delivery) answered(nonce string, detail *statuspb.Status, accepts bool)
 		return ReplyNone, time.Time{}
 	}
 	answered := d.unanswered[i]
+	d.silentSince = time.Now()
 	d.unanswered = slices.Delete(d.unanswered, i, i+1)
 	if d.refusing = detail != nil; d.refusing {
 		got, d.nack = ReplyNACK, &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}

@@ -61,9 +61,11 @@ func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again 
 		sub.resumes = clientkind.Of(p.node.GetUserAgentName(), p.node.GetClientFeatures()) != clientkind.Dynxds &&
 			!slices.Contains(p.node.GetClientFeatures(), clientkind.RelayFeature)
 	}
-	stale := d.stale(req.GetResponseNonce())
+	// An empty nonce is not stale: the client may have sent the request before any response reached it.
+	stale := req.GetResponseNonce() != "" && d.reply != ReplyNone && req.GetResponseNonce() != d.nonce
 	var got Reply
 	var changed time.Time
+	d.silentSince = time.Now() // the request may answer an older response
 	if !stale {
 		got, changed = d.answered(req.GetResponseNonce(), req.GetErrorDetail(), req.GetVersionInfo() == d.version)
 		if !again {

@@ -28,11 +28,7 @@ const (
 
 // String returns "SotW" or "delta".
 func (p Protocol) String() string {
-	names := [...]string{"SotW", "delta"}
-	if p < 0 || int(p) >= len(names) {
-		return "unknown"
-	}
-	return names[p]
+	return cmp.Or(map[Protocol]string{ProtocolSotW: "SotW", ProtocolDelta: "delta"}[p], "unknown")
 }
 
 // ClientStatus describes one stream.
@@ -82,6 +78,8 @@ type TypeStatus struct {
 	SentVersion, SentNonce string
 	// SentAt is when the last response was made, zero if there was none.
 	SentAt time.Time
+	// SilentSince is since when the client has answered neither the last response nor an older one, while Reply is ReplyAwaited.
+	SilentSince time.Time
 	// Reply is the client's answer to the last response.
 	Reply Reply
 	// ACKedVersion is that of the last accepted response.
@@ -220,6 +218,7 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		SentAt:       d.sentAt,
+		SilentSince:  d.silentSince,
 		Reply:        d.reply,
 		ACKedVersion: d.ackedVersion,
 		NACK:         d.nack,

@@ -277,7 +277,7 @@ func (c *playedClient) statusText(typeURL string) string {
 			text += ", sent " + cmp.Or(c.contents[r.Version], "another version of "+r.Name)
 		}
 		if after := of.SentAt.Sub(all.Since); after > 0 {
-			text += fmt.Sprintf(", sent after %v", after)
+			text += fmt.Sprintf(", sent after %v, silent since %v", after, of.SilentSince.Sub(all.Since))
 		}
 		if of.ACKedVersion != "" {
 			text += ", accepted version " + of.ACKedVersion

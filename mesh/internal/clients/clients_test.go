@@ -141,7 +141,7 @@ func TestTop(t *testing.T) {
 			TypeURL: xdsmsg.RouteType, Names: []string{"bad\x1b[2J"}, Reply: controlplane.ReplyNACK, NACK: nack("17", "no\x1b[31m taste"), Refusing: true,
 		})
 	}
-	late := client("late", controlplane.TypeStatus{TypeURL: xdsmsg.EndpointType, Names: []string{"slow"}, NameCount: 21, Reply: controlplane.ReplyAwaited, SentAt: time.Now().Add(-time.Minute)})
+	late := client("late", controlplane.TypeStatus{TypeURL: xdsmsg.EndpointType, Names: []string{"slow"}, NameCount: 21, Reply: controlplane.ReplyAwaited, SilentSince: time.Now().Add(-time.Minute)})
 	serve := func(loads []controlplane.RecentLoad, state planestate.State, streams ...controlplane.ClientStatus) Replica {
 		return Source{ID: "r" + state.Waiting, Loads: func() []controlplane.RecentLoad { return loads }, Configuration: func() planestate.State { return state }}.serve(t, streams...)
 	}

@@ -189,7 +189,7 @@ func standingOf(t *controlplane.TypeStatus, now time.Time) Standing {
 		return Refusing
 	case t.Reply != controlplane.ReplyAwaited:
 		return InSync
-	case now.Sub(t.SentAt) > lateAfter:
+	case now.Sub(t.SilentSince) > lateAfter:
 		return Late
 	default:
 		return Behind

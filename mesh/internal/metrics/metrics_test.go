@@ -196,6 +196,8 @@ func TestSource(t *testing.T) {
 		of := metrics.New()
 		var state planestate.State
 		of.AddSource(func() planestate.State { return state })
+		silent := []controlplane.ClientStatus{{Types: []controlplane.TypeStatus{{Reply: controlplane.ReplyAwaited, SilentSince: time.Now().Add(-5 * time.Second)}}}}
+		of.AddClients(func() []controlplane.ClientStatus { return silent })
 		const lag, gone = "dynxds_controlplane_store_lag_seconds ", "dynxds_controlplane_store_gone_seconds "
 		const faulty, waits = "dynxds_controlplane_documents_faulty_seconds ", "dynxds_controlplane_withdrawal_waits "
 		const documents, faults = "dynxds_controlplane_documents ", "dynxds_controlplane_document_faults "
@@ -206,7 +208,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", step, lacking, got)
 			}
 		}
-		want("before anything is read", lag+"0", gone+"0", documents+"0")
+		want("before anything is read", lag+"0", gone+"0", documents+"0", "dynxds_controlplane_late_streams 0")
 		of.Seen()
 		time.Sleep(2 * time.Second)
 		want("before the first is served", lag+"2")
@@ -220,8 +222,7 @@ func TestSource(t *testing.T) {
 		of.Seen()
 		want("nothing new is served", lag+"1", documents+"5", faults+"3", faulty+"1")
 		of.Published(time.Second)
-		published := time.Unix(1234, 5e8)
-		state = planestate.State{Published: &planestate.Published{At: published, Documents: 4}}
+		state = planestate.State{Published: &planestate.Published{At: time.Unix(1234, 5e8), Documents: 4}}
 		want("all is served", lag+"0", documents+"4", faults+"0", faulty+"0", "dynxds_controlplane_published_timestamp_seconds 1234.5")
 		goneSince := time.Now()
 		state.GoneSince, state.Waiting = &goneSince, "the change withdraws 3 services"
@@ -240,7 +241,7 @@ func TestSource(t *testing.T) {
 		want("the first change", "dynxds_controlplane_last_change_ack_seconds 4", "dynxds_controlplane_change_to_ack_seconds_sum 5")
 		of.ACKed(xdsmsg.ClusterType, later)
 		of.ACKed(xdsmsg.ClusterType, changed)
-		want("the second change", "dynxds_controlplane_last_change_ack_seconds 3")
+		want("the second change", "dynxds_controlplane_late_streams 1", "dynxds_controlplane_last_change_ack_seconds 3")
 	})
 }
 

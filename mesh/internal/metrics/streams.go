@@ -4,12 +4,14 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/internal/clients"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -44,11 +46,12 @@ func kindOf(method string) string {
 // AddClients adds the metrics of the clients that controlplane.Server.Overview has.
 func (p *Plane) AddClients(overview func() []controlplane.ClientStatus) {
 	p.collect(func(to reading) {
-		nodes, refuse := make(map[string]bool), make(map[string]float64)
+		nodes, refuse, standings := make(map[string]bool), make(map[string]float64), make(map[clients.Standing]float64)
 		for _, client := range overview() {
 			if len(client.Types) > 0 { // otherwise it has sent nothing yet
 				nodes[client.Node.GetId()] = true
 			}
+			standings[clients.StandingOf(&client, time.Now())]++
 			for i := range client.Types {
 				if of := label(client.Types[i].TypeURL); client.Types[i].Refusing {
 					refuse[of]++
@@ -58,6 +61,7 @@ func (p *Plane) AddClients(overview func() []controlplane.ClientStatus) {
 			}
 		}
 		to.gauge(namespace+"_clients", "Distinct node ids among the streams of clients.")(float64(len(nodes)))
+		to.gauge(namespace+"_late_streams", "Streams whose client has answered nothing for ten seconds, though it was sent a response.")(standings[clients.Late])
 		refusing := to.gauge(namespace+"_refusing_streams", "Streams that have rejected a response of the type and accepted none since.", "type")
 		for of, n := range refuse {
 			refusing(n, of)
