@@ -22,7 +22,7 @@ func exported(t *testing.T) map[string][]string {
 	of := everyMetric(t)
 	families, err := of.Gatherer().Gather()
 	xdstest.NoError(t, err)
-	all := make(map[string][]string)
+	all := map[string][]string{"grpc_client_call_duration_seconds_count": {"grpc_method", "grpc_target", "grpc_status"}} // gRPC's own
 	for _, f := range families {
 		var labels []string
 		for _, pair := range f.GetMetric()[0].GetLabel() {
