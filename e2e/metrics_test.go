@@ -12,7 +12,7 @@ import (
 func TestAllMetricsAreRegisteredAndOff(t *testing.T) {
 	t.Parallel()
 	names := metrics.All().Metrics()
-	if len(names) != 17 {
+	if len(names) != 28 {
 		t.Errorf("%d metrics: %v", len(names), names)
 	}
 	for name := range names {

@@ -40,10 +40,14 @@ func init() {
 }
 
 // All returns the names of the metrics of RPCs, of those of xDS clients ("grpc.xds_client.…" of
-// gRFC A78, and "dynxds.xds_client.…") and of those of outlier detection (gRFC A91). All are off
-// by default. MetricSet.Remove takes out those that are not wanted.
+// gRFC A78, and "dynxds.xds_client.…"), of outlier detection (gRFC A91), of retries (A96) and of the filters that ask a
+// service (A92, A93). All are off by default. MetricSet.Remove takes out those that are not wanted.
 func All() *stats.MetricSet {
-	all := stats.NewMetricSet("grpc.lb.outlier_detection.ejections_enforced", "grpc.lb.outlier_detection.ejections_unenforced")
+	all := stats.NewMetricSet("grpc.lb.outlier_detection.ejections_enforced", "grpc.lb.outlier_detection.ejections_unenforced",
+		"grpc.client.call.retries", "grpc.client.call.hedges", "grpc.client.call.retry_delay",
+		"grpc.client_ext_authz.allowed_rpcs", "grpc.client_ext_authz.denied_rpcs", "grpc.client_ext_authz.filter_disabled_rpcs", "grpc.client_ext_authz.failed_rpcs",
+		"grpc.client_ext_proc.client_headers_duration", "grpc.client_ext_proc.client_half_close_duration",
+		"grpc.client_ext_proc.server_headers_duration", "grpc.client_ext_proc.server_trailers_duration")
 	for _, d := range append(rpcmetrics.Descriptors(), xdsclient.Metrics()...) {
 		all = all.Add(d.Name)
 	}

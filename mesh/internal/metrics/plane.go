@@ -53,11 +53,9 @@ func New() *Plane {
 		nacks:          counters("nacks_total", "Responses that clients have rejected.", byType),
 		resourceErrors: counters("resource_errors_total", "Errors sent to clients in place of resources (xRFC TP3).", byType),
 		refused:        counters("refused_total", "What clients were refused because a limit is reached.", []string{"limit"}),
-		handshakes: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace, Name: "failed_handshakes_total", Help: "TLS handshakes of clients that have failed.",
-		}),
-		build:       seconds("build_seconds", "Time from reading the documents to their resources being stored, of updates that were published."),
-		changeToACK: seconds("change_to_ack_seconds", "Time from a change of the resources to the ACK of each response that it caused."),
+		handshakes:     counters("failed_handshakes_total", "TLS handshakes of clients that have failed.", nil).WithLabelValues(),
+		build:          seconds("build_seconds", "Time from reading the documents to their resources being stored, of updates that were published."),
+		changeToACK:    seconds("change_to_ack_seconds", "Time from a change of the resources to the ACK of each response that it caused."),
 	}
 	p.registry.MustRegister(
 		p.streams, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.handshakes, p.changeToACK,
