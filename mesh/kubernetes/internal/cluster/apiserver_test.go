@@ -64,10 +64,17 @@ func newAPIServer(random *rand.Rand) *apiServer {
 	}
 }
 
-// set creates or replaces an object; nil deletes it.
+// set creates or replaces an object, and its namespace; nil deletes it.
 func (a *apiServer) set(resource string, of named, o object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if in := (named{name: of.namespace}); of.namespace != "" && a.objects["namespaces"][in] == nil {
+		a.setLocked("namespaces", in, object{})
+	}
+	a.setLocked(resource, of, o)
+}
+
+func (a *apiServer) setLocked(resource string, of named, o object) {
 	if a.objects[resource] == nil {
 		a.objects[resource] = map[named]object{}
 	}

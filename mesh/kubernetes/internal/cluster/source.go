@@ -87,6 +87,9 @@ func newSource(opts Options) *Source {
 	s.watch = &watching{log: opts.Log, ask: opts.Clients.answers, noted: make(chan struct{}, 1)}
 	s.services = follow(s, services, nil, &corev1.Service{}, func(of *corev1.Service) { s.mark(named{of.Namespace, of.Name}) })
 	s.endpointSlices = follow(s, endpointSlices, nil, &discoveryv1.EndpointSlice{}, func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
+	for _, informer := range s.services {
+		_ = informer.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}
 	for _, informer := range s.endpointSlices {
 		_ = informer.AddIndexers(cache.Indexers{byService: func(object any) ([]string, error) { // it does not fail before the start
 			return []string{sliceService(object.(*discoveryv1.EndpointSlice)).String()}, nil
@@ -97,6 +100,12 @@ func newSource(opts Options) *Source {
 	s.namespaces = follow(s, namespaces, nil, &metav1.PartialObjectMetadata{}, func(of *metav1.PartialObjectMetadata) {
 		if isClosed(of) { // before or after
 			signal(s.access)
+		}
+		for _, informer := range s.services { // that wait for their namespace
+			waiting, _ := informer.GetIndexer().ByIndex(cache.NamespaceIndex, of.Name) // the index is there
+			for _, service := range waiting {
+				s.mark(named{of.Name, service.(*corev1.Service).Name})
+			}
 		}
 	})
 	return s
@@ -154,6 +163,9 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 func (s *Source) update(of named, now time.Time, renamed map[named]bool) (changed bool) {
 	e := s.entries[of]
 	object := s.services.get(of.String())
+	if s.namespaces.get(of.namespace) == nil { // it may be closed
+		object = nil
+	}
 	if e == nil && object == nil {
 		return false
 	}
