@@ -14,7 +14,7 @@ UNCACHED := e2e interop tools %etcdtest %kubernetes
 
 # Tests that compute in one goroutine, for long, and tests of allocations. The race detector would find nothing in them, and make
 # them take ten times as long, or allocate.
-PLAIN := Test(Check|CheckAtRandom|Places_OfTheRulesThatDecide|Constraints_BetweenTwoMeshes|BuildAgain|Build_Properties|Variants_Bounds|Routes_AnRPCMeetsItsRule|ExplanationsAreBounded|DamagedResources|AllocationsPerUnaryRPC|AllocationsOfARetryPolicy|PassingThroughAllocatesNothing)
+PLAIN := Test(Check|CheckAtRandom|Places_OfTheRulesThatDecide|Constraints_BetweenTwoMeshes|BuildAgain|Build_Properties|Variants_Bounds|Routes_AnRPCMeetsItsRule|ExplanationsAreBounded|DamagedResources|AllocationsPerUnaryRPC|AllocationsOfARetryPolicy|PassingThroughAllocatesNothing|RouteDoesNotAllocate)
 # Tests that need programs which the step "packages" installs.
 PACKAGED := Test(Browser.*|AlertsByPromtool|AlertsOnRunningExamples|OtherLanguages.*)
 
