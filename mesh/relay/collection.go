@@ -88,7 +88,6 @@ func (s *subscription) changeMember(of xdsclient.Member, raw *resource, err *xds
 	}
 	m.hold(g, m, raw, m.denial != nil)
 	m.denial = denial
-	g.changed(m)
 }
 
 // removeMember removes a member. It stays in the store while another collection has it.
@@ -100,7 +99,7 @@ func (s *subscription) removeMember(key memberKey) {
 	m := s.group.members[key]
 	if m.users--; m.users == 0 {
 		stopTimer(&m.ttl)
-		s.group.changed(m)
+		s.group.changed(m, false)
 	}
 }
 
@@ -112,9 +111,8 @@ func (s *subscription) disband() {
 }
 
 // change implements answer.
-func (m *member) change(tx *controlplane.Tx) {
-	parameters, renewed := m.Parameters.Map(), m.renewed
-	m.renewed = false
+func (m *member) change(tx *controlplane.Tx, renewed bool) {
+	parameters := m.Parameters.Map()
 	if m.users == 0 && m.group.members[m.key] == m {
 		delete(m.group.members, m.key)
 	}

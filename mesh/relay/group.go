@@ -49,9 +49,9 @@ type group struct {
 	// lingering are the subscriptions without a demand.
 	lingering map[*subscription]struct{}
 	members   map[memberKey]*member
-	// dirty is what has changed since it was last brought into the store, and done are the callbacks
+	// dirty is what has changed since it was last brought into the store, with true for what upstream has renewed, and done are the callbacks
 	// that the client of the management servers waits for until that is so.
-	dirty map[answer]struct{}
+	dirty map[answer]bool
 	done  []func()
 	// flushing is set while a goroutine updates the store.
 	flushing bool
@@ -59,8 +59,8 @@ type group struct {
 
 // answer is what upstream has answered, for a subscription or about a member of collections.
 type answer interface {
-	// change changes the store so that it has the answer. The caller holds group.mu.
-	change(*controlplane.Tx)
+	// change changes the store so that it has the answer, and the heartbeat of a renewed one. The caller holds group.mu.
+	change(tx *controlplane.Tx, renewed bool)
 }
 
 // subscriptionKey identifies a subscription upstream.
@@ -85,7 +85,7 @@ func (r *Relay) newGroup(key string, node *corepb.Node, by string) (*group, erro
 		types:     make(map[string]*xdsclient.ResourceType),
 		lingering: make(map[*subscription]struct{}),
 		members:   make(map[memberKey]*member),
-		dirty:     make(map[answer]struct{}),
+		dirty:     make(map[answer]bool),
 	}
 	var err error
 	if g.shared, err = r.newUpstream(by, r.opts.Bootstrap.WithNode(node)); err != nil {
@@ -212,7 +212,7 @@ func (g *group) begin(d *controlplane.Demand) {
 		}
 	}
 	if s.isKnown() {
-		g.dirty[s] = struct{}{}
+		g.dirty[s] = false
 	}
 }
 
@@ -233,9 +233,10 @@ func (g *group) endDemand(d *controlplane.Demand) {
 	g.after(&s.linger, wait, s.drop)
 }
 
-// changed has the store brought up to date with an answer. The caller holds g.mu.
-func (g *group) changed(a answer) {
-	g.dirty[a] = struct{}{}
+// changed has the store brought up to date with an answer. renewed says that upstream has extended the TTL of its resource. The caller
+// holds g.mu.
+func (g *group) changed(a answer, renewed bool) {
+	g.dirty[a] = g.dirty[a] || renewed
 	g.flushLater()
 }
 
@@ -251,7 +252,7 @@ func (g *group) flushLater() {
 // clients need. One change that the store refuses does not hold up the others.
 func (g *group) flush() {
 	for more := true; more; {
-		var changed map[answer]struct{}
+		var changed map[answer]bool
 		var done []func()
 		_, err := g.store.Update(func(tx *controlplane.Tx) {
 			g.mu.Lock()
@@ -260,9 +261,9 @@ func (g *group) flush() {
 				return
 			}
 			changed, done = g.dirty, g.done
-			g.dirty, g.done = make(map[answer]struct{}), nil
-			for a := range changed {
-				a.change(tx)
+			g.dirty, g.done = make(map[answer]bool), nil
+			for a, renewed := range changed {
+				a.change(tx, renewed)
 			}
 		})
 		if err != nil {
@@ -279,7 +280,7 @@ func (g *group) flush() {
 }
 
 // updateEach makes the changes one by one, those of members first: a collection has them when it is answered.
-func (g *group) updateEach(changed map[answer]struct{}) {
+func (g *group) updateEach(changed map[answer]bool) {
 	var members, others []answer
 	for a := range changed {
 		if _, isMember := a.(*member); isMember {
@@ -292,7 +293,7 @@ func (g *group) updateEach(changed map[answer]struct{}) {
 		_, err := g.store.Update(func(tx *controlplane.Tx) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			a.change(tx)
+			a.change(tx, changed[a])
 		})
 		if err != nil {
 			g.relay.log.Error("cannot forward a resource", "error", err)

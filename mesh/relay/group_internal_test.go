@@ -48,18 +48,18 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 }
 
 // probe is an answer that is called.
-type probe struct{ called func() }
+type probe struct{ called func(renewed bool) }
 
-func (p *probe) change(*controlplane.Tx) { p.called() }
+func (p *probe) change(_ *controlplane.Tx, renewed bool) { p.called(renewed) }
 
-// A change that the store refuses does not hold up the others, and a collection has its members when it is answered.
+// A change that the store refuses does not hold up the others or their heartbeats, and a collection has its members when it is answered.
 func TestARefusedChange(t *testing.T) {
 	t.Parallel()
 	_, g := newTestGroup(t)
 	for range 8 { // maps have no order
 		of := fmt.Sprintf("xdstp:///%s/%d", typeurl.Cluster, len(g.members))
 		had := false
-		g.changed(&probe{func() { had = g.store.Get(typeurl.Cluster, of) != nil }})
+		g.changed(&probe{func(renewed bool) { had = renewed && g.store.Get(typeurl.Cluster, of) != nil }}, true)
 		for _, name := range []string{of, "*"} {
 			m := &member{Member: xdsclient.Member{Name: name}, group: g, key: memberKey{typeURL: typeurl.Cluster, name: name}, users: 1}
 			m.raw = &resource{message: &anypb.Any{TypeUrl: typeurl.Cluster}}
@@ -67,12 +67,12 @@ func TestARefusedChange(t *testing.T) {
 				m.denial = status.New(codes.Internal, "no resource has this name")
 			}
 			g.members[m.key] = m
-			g.changed(m)
+			g.changed(m, false)
 		}
 		g.flush()
 		g.flushing = true
 		if !had {
-			t.Fatal("a collection was answered before it had its members")
+			t.Fatal("a collection was answered before it had its members, or without its heartbeat")
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (s *subscription) isEarly() bool {
 	if left > 0 && s.late == nil {
 		s.group.after(&s.late, left, func() {
 			s.late = nil
-			s.group.changed(s)
+			s.group.changed(s, false)
 		})
 	}
 	return left > 0

@@ -58,16 +58,14 @@ func (r *resource) repeats(old *resource) bool {
 // held is the resource that a subscription or a member has from upstream, with its TTL. Guarded by group.mu.
 type held struct {
 	raw *resource
-	// renewed is set if upstream has extended the TTL since the store had the resource, and changed nothing else.
-	renewed bool
 	// expired is set when the TTL has passed, which ttl waits for.
 	expired bool
 	ttl     *time.Timer
 }
 
-// hold replaces the resource that an answer has, by nil if upstream has none. failed says that there was an error in its place.
+// hold replaces the resource that an answer has, by nil if upstream has none, and has the store follow. failed says that there was an error in its place.
 func (h *held) hold(g *group, of answer, raw *resource, failed bool) {
-	h.renewed = !failed && !h.expired && raw.repeats(h.raw) && raw.TTL > 0
+	g.changed(of, !failed && !h.expired && raw.repeats(h.raw) && raw.TTL > 0)
 	h.raw, h.expired = raw, false
 	stopTimer(&h.ttl)
 	if raw == nil || raw.TTL == 0 {
@@ -75,7 +73,7 @@ func (h *held) hold(g *group, of answer, raw *resource, failed bool) {
 	}
 	g.after(&h.ttl, time.Until(raw.time.Add(raw.TTL)), func() {
 		h.expired = true
-		g.changed(of)
+		g.changed(of, false)
 	})
 }
 

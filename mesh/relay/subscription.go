@@ -112,7 +112,7 @@ func (s *subscription) noted(err error, done func(), note func(*xdsclient.Error)
 	e, _ := err.(*xdsclient.Error) // as xdsclient.Watcher promises
 	note(e)
 	g.done = append(g.done, done)
-	g.changed(s)
+	g.changed(s, false)
 }
 
 // ResourceChanged implements xdsclient.Watcher.
@@ -139,9 +139,8 @@ func (s *subscription) AmbientError(err error, done func()) {
 }
 
 // change implements answer.
-func (s *subscription) change(tx *controlplane.Tx) {
-	d, renewed := s.demand, s.renewed
-	s.renewed = false
+func (s *subscription) change(tx *controlplane.Tx, renewed bool) {
+	d := s.demand
 	if d == nil || !s.isKnown() || s.waits() {
 		return
 	}
