@@ -25,9 +25,7 @@ func TestOptions_MaxStreams(t *testing.T) {
 			t.Errorf("a third stream ended with %v", err)
 		}
 		xdstest.NoError(t, first.stream.CloseSend())
-		if err := first.end(); err == nil {
-			t.Fatal("no end")
-		}
+		first.end()
 		for ctx := testContext(t); len(s.control.Clients()) > 1; {
 			if ctx.Err() != nil {
 				t.Fatal("the stream has not ended")
@@ -41,7 +39,7 @@ func TestOptions_MaxStreams(t *testing.T) {
 // their minds all the time. Another one is served as ever, and nothing is left of them.
 func TestHostileClientsHarmNobody(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
-		const limit = 500
+		const limit, updates, acts = 500, 50, 20
 		s := startServer(t, controlplane.Options{MaxSubscriptions: limit})
 		var demands atomic.Int64
 		s.store.OnDemand(eds, func(begun, ended []*controlplane.Demand) {
@@ -66,13 +64,15 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 		honest.identify("honest", custom, "version")
 		honest.next()
 
-		// A client that does not read may not learn that the server has ended its stream, and then it
-		// waits in Send.
-		var stopped atomic.Bool
+		// Each acts so often for an update: a machine under load has no more to do. A client that does not read may not
+		// learn that the server has ended its stream, and then it waits in Send.
+		var turns []chan bool
 		var hostile sync.WaitGroup
 		loop := func(act func(i int) error) {
+			turn := make(chan bool, updates*acts)
+			turns = append(turns, turn)
 			hostile.Go(func() {
-				for i := 0; !stopped.Load() && act(i) == nil; i++ {
+				for i := 0; act(i) == nil && <-turn; i++ {
 				}
 			})
 		}
@@ -83,7 +83,10 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 		loop(func(i int) error { return greedy(fmt.Sprintf("greedy-%d", i), "", "") })
 		loop(func(i int) error { return deaf(fmt.Sprintf("big-%d", i%8), "", "") })
 
-		for i := 1; i <= 50; i++ {
+		for i := 1; i <= updates; i++ {
+			for n := range acts * len(turns) {
+				turns[n%len(turns)] <- true
+			}
 			s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("version", nil, wrapperspb.String(fmt.Sprint(i))) })
 			for r := honest.next(); !strings.HasSuffix(r.values[0], fmt.Sprint(i)); r = honest.next() {
 			}
@@ -97,9 +100,9 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 				t.Errorf("client %d subscribes to %d names", c.ID, n)
 			}
 		}
-		stopped.Store(true)
-		for _, c := range clients {
+		for i, c := range clients {
 			c.cancel()
+			close(turns[i])
 		}
 		hostile.Wait()
 		s.conn.Close()
