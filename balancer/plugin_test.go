@@ -117,12 +117,9 @@ const plugged = "cluster_specifier_plugin:p"
 // subscriptions are those of a balancer.
 type subscriptions map[string]int
 
-func (s subscriptions) Subscribe(name string) func() {
-	s[name]++
-	return func() {
-		if s[name]--; s[name] == 0 {
-			delete(s, name)
-		}
+func (s subscriptions) subscribe(name string, n int) {
+	if s[name] += n; s[name] == 0 {
+		delete(s, name)
 	}
 }
 

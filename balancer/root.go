@@ -31,7 +31,7 @@ func (builder) Name() string { return policyName }
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	// Some credentials leave security to the control plane.
 	usesXDS := grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle)
-	r := &root{cc: cc, state: new(State), targets: make(map[string]map[*targetPolicy]func())}
+	r := &root{cc: cc, state: new(State), targets: make(map[string]map[*targetPolicy]bool)}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts,
@@ -62,8 +62,8 @@ type root struct {
 	state    *State // before the first update one without a Version, whose Err is why there is none yet
 	clusters pmap.Map[*lazyCluster]
 	tally    tally
-	// targets has the clusters that plugins have named, and for those who send RPCs to them what ends their subscriptions.
-	targets map[string]map[*targetPolicy]func()
+	// targets has the clusters that plugins have named, and who sends RPCs to them.
+	targets map[string]map[*targetPolicy]bool
 	// pickerOutdated is set when a lazyCluster has a new picker: RPCs that wait are picked for again when the channel's picker
 	// is replaced.
 	pickerOutdated bool
@@ -108,10 +108,8 @@ func (r *root) Close() {
 		for _, c := range r.clusters.All {
 			c.close()
 		}
-		for _, users := range r.targets { // Closed plugins do not end their subscriptions on a closed loop.
-			for _, release := range users {
-				release()
-			}
+		for name, users := range r.targets { // Closed plugins do not end their subscriptions on a closed loop.
+			r.state.Subscribe(name, -len(users))
 		}
 		r.clusters, r.pickerOutdated = pmap.Map[*lazyCluster]{}, false
 		r.loop.Close()

@@ -46,7 +46,7 @@ func newRecordedTree(t testing.TB) *tree {
 }
 
 func newTreeOf(b *lbtest.Bed) *tree {
-	tr := &tree{Bed: b, last: balancer.State{Subscriber: subscriptions{}}}
+	tr := &tree{Bed: b, last: balancer.State{Subscribe: subscriptions{}.subscribe}}
 	tr.policy = grpcbalancer.Get(balancer.Name).Build(tr.CC, grpcbalancer.BuildOptions{})
 	b.T.Cleanup(tr.policy.Close)
 	return tr

@@ -296,7 +296,7 @@ func (s *script) publish(c *scripted) {
 }
 
 func (s *script) defaults(state *balancer.State) {
-	state.Live, state.Subscriber = &s.live, s.plugged
+	state.Live, state.Subscribe = &s.live, s.plugged.subscribe
 	if !s.lazy {
 		state.Default, state.Connect = slices.Collect(maps.Keys(s.clusters)), true
 	}

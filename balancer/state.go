@@ -36,17 +36,11 @@ type State struct {
 	// NoHealthChecks says that the application does not want health checks, whatever the clusters
 	// ask for.
 	NoHealthChecks bool
-	// Subscriber gets Clusters more clusters, those that a plugin names.
-	Subscriber subscriber
+	// Subscribe adds n, which may be negative, to the number of plugins that name a cluster. The States that follow have the cluster while
+	// that is not 0; an unknown one is in Clusters with an Err. It may be called while a State is applied.
+	Subscribe func(cluster string, n int)
 	// Live, if not nil, is where diagnostics find the balancer that has the State.
 	Live *atomic.Pointer[inspect.Balancer]
-}
-
-// subscriber adds clusters to the States of a channel.
-type subscriber interface {
-	// Subscribe keeps a cluster in the States that follow until release is called. An unknown one is in State.Clusters with
-	// an Err. Both may be called while a State is applied.
-	Subscribe(cluster string) (release func())
 }
 
 // ClusterState is what is known of one cluster.

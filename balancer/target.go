@@ -62,21 +62,21 @@ func (e targetError) Unwrap() error { return e.error }
 // follow makes the cluster of the given name known, and its state to the user.
 func (r *root) follow(name string, user *targetPolicy) {
 	if r.targets[name] == nil {
-		r.targets[name] = make(map[*targetPolicy]func())
+		r.targets[name] = make(map[*targetPolicy]bool)
 	}
-	r.targets[name][user] = r.state.Subscriber.Subscribe(name)
+	r.targets[name][user] = true
+	r.state.Subscribe(name, 1)
 	user.report(r.targetState(name))
 }
 
 func (r *root) unfollow(name string, user *targetPolicy) {
-	release, follows := r.targets[name][user]
-	if !follows {
+	if !r.targets[name][user] {
 		return
 	}
 	if delete(r.targets[name], user); len(r.targets[name]) == 0 {
 		delete(r.targets, name)
 	}
-	release()
+	r.state.Subscribe(name, -1)
 }
 
 type targetBuilder struct{}

@@ -211,12 +211,7 @@ func (g *graph) withdraw(reason error) {
 	g.changed()
 }
 
-// Subscribe is that of balancer.State.Subscriber.
-func (g *graph) Subscribe(name string) (release func()) {
-	g.subscribe(name, 1)
-	return sync.OnceFunc(func() { g.subscribe(name, -1) })
-}
-
+// subscribe is balancer.State.Subscribe.
 func (g *graph) subscribe(name string, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

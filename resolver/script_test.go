@@ -26,8 +26,6 @@ type script struct {
 	names  []string       // of DNS, in the case
 	asked  map[string]int // how often names were looked up again, as of the last demand
 	last   any            // answer of a watch
-	// releases end the subscriptions of a cluster.
-	releases map[string][]func()
 }
 
 // domains counts the cases.
@@ -37,7 +35,7 @@ var domains atomic.Int32
 func TestScript(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/graph.txt", 30, func(t *testing.T) func([]string) string {
-		s := &script{fixture: newFixture(t), domain: fmt.Sprintf(".%d.fake:80", domains.Add(1)), releases: map[string][]func(){}}
+		s := &script{fixture: newFixture(t), domain: fmt.Sprintf(".%d.fake:80", domains.Add(1))}
 		t.Cleanup(func() { s.graph.close() })
 		return s.run
 	})
@@ -93,10 +91,9 @@ func (s *script) run(words []string) string {
 	case "ambient":
 		s.ambient(keys[name]+" "+args[0], failure(xdsclient.KindInvalid, args[1]))
 	case "subscribe":
-		s.releases[name] = append(s.releases[name], s.graph.Subscribe(name))
+		s.graph.subscribe(name, 1)
 	case "release":
-		s.releases[name][0]()
-		s.releases[name] = s.releases[name][1:]
+		s.graph.subscribe(name, -1)
 	case "late":
 		s.tell(s.ended[keys[name]+" "+args[0]], s.resource(name, args[0], args[1:]))
 	case "again":

@@ -117,7 +117,7 @@ func (x *xdsSource) apply(s *snapshot) {
 	cc := x.channel.ClientConn()
 	state := &balancer.State{
 		Version: s.version, Clusters: s.clusters, Err: s.err,
-		NoHealthChecks: grpcbridge.DisablesHealthChecks(cc), Live: &x.live, Subscriber: x.graph,
+		NoHealthChecks: grpcbridge.DisablesHealthChecks(cc), Live: &x.live, Subscribe: x.graph.subscribe,
 	}
 	if s.config != nil {
 		if s.config != x.config {
