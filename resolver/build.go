@@ -100,7 +100,7 @@ func (g *graph) resolve(c *cluster, outgoing bool) {
 	} else {
 		c.walk = nil
 	}
-	if before != nil && !sameList(before, now) {
+	if before != nil && !before.SameList(now) {
 		before = g.fill(before, before, outgoing)
 	}
 	s := g.keep(before, now, outgoing)
@@ -126,9 +126,9 @@ func (g *graph) fill(s, before *balancer.ClusterState, outgoing bool) *balancer.
 		old = before.Underlying.States
 	}
 	states := u.States.Edit()
-	unchanged := sameList(before, s)
+	unchanged := before.SameList(s)
 	if unchanged {
-		u.Names, states = before.Underlying.Names, old.Edit()
+		states = old.Edit()
 	}
 	for _, name := range u.Names {
 		was, _ := old.Get(name)
@@ -140,11 +140,6 @@ func (g *graph) fill(s, before *balancer.ClusterState, outgoing bool) *balancer.
 	return &balancer.ClusterState{Cluster: s.Cluster, Notes: s.Notes, Underlying: u}
 }
 
-// sameList reports whether two states have the same list of clusters under an aggregate one. a may be nil.
-func sameList(a, b *balancer.ClusterState) bool {
-	return a != nil && a.Underlying != nil && b.Underlying != nil && slices.Equal(a.Underlying.Names, b.Underlying.Names)
-}
-
 // keep returns the state that follows one in use, nil for none, when the answers say now. What works stays in use until what
 // replaces it is settled: the version of the Cluster with its endpoints. RPCs that wait for an outgoing cluster wait on when it
 // is deleted: the next routes may serve them. But connections that are less secure than the newest version of the Cluster asks
@@ -153,7 +148,7 @@ func sameList(a, b *balancer.ClusterState) bool {
 // It is called again with its own result: that has to be the same again.
 func (g *graph) keep(before, now *balancer.ClusterState, outgoing bool) *balancer.ClusterState {
 	switch {
-	case before == nil || sameList(before, now) || g.settled(now, outgoing) || g.getsStricter(before.Cluster, now.Cluster):
+	case before == nil || before.SameList(now) || g.settled(now, outgoing) || g.getsStricter(before.Cluster, now.Cluster):
 		return now
 	case g.answered(before) || outgoing && g.answered(now):
 		return before

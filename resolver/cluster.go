@@ -127,7 +127,7 @@ func (c *cluster) setState(s balancer.ClusterState) {
 // same reports whether two states of a cluster mean the same for RPCs.
 func same(a, b *balancer.ClusterState) bool {
 	return a.Cluster == b.Cluster && a.Endpoints == b.Endpoints && sameError(a.Err, b.Err) &&
-		(a.Underlying == b.Underlying || sameList(a, b) && a.Underlying.States.Same(b.Underlying.States))
+		(a.Underlying == b.Underlying || a.SameList(b) && a.Underlying.States.Same(b.Underlying.States))
 }
 
 func sameError(a, b error) bool {

@@ -49,7 +49,7 @@ func (a *aggregate) Update(c *Config) {
 	case c.Err != nil:
 		a.Close()
 	case !serves(c):
-	case serves(before) && c.Underlying.SameNames(before.Underlying):
+	case serves(before) && c.SameList(before):
 		var changed []member
 		c.Underlying.States.Diff(before.Underlying.States, func(name string, _, now *Config, _, _ bool) {
 			changed = append(changed, member{Name: name, Config: now})

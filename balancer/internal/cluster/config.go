@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -51,13 +52,13 @@ func (c *Config) Usable() bool {
 // old one what has not changed.
 type Underlying struct {
 	// Names are in order of preference (gRFC A37), without duplicates, and without aggregate
-	// clusters other than those not yet known to be. Equal lists are the same slice.
+	// clusters other than those not yet known to be.
 	Names []string
 	// States has the state of each.
 	States pmap.Map[*Config]
 }
 
-// SameNames reports whether u and o have the same list of names. It does not compare them.
-func (u *Underlying) SameNames(o *Underlying) bool {
-	return len(u.Names) == len(o.Names) && (len(u.Names) == 0 || &u.Names[0] == &o.Names[0])
+// SameList reports whether both have the same list of clusters under an aggregate one. Each may be nil, which has none.
+func (c *Config) SameList(o *Config) bool {
+	return c != nil && o != nil && c.Underlying != nil && o.Underlying != nil && slices.Equal(c.Underlying.Names, o.Underlying.Names)
 }
