@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -110,6 +111,7 @@ func runChild() (code int, ok bool) {
 	if target == "" {
 		return 0, false
 	}
+	grpcresolver.SetDefaultScheme("xds") // not for the management server
 	cc, err := grpc.NewClient(target, dialInsecure)
 	if err != nil {
 		fmt.Println(err)
@@ -136,7 +138,7 @@ func TestUnderHTTPSProxy(t *testing.T) {
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
 	defer proxy.Close()
-	callInChild(t, backend, "xds:///"+service, "http://"+proxy.Addr().String(), string(m.bootstrap()))
+	callInChild(t, backend, service, "http://"+proxy.Addr().String(), string(m.bootstrap()))
 }
 
 // callInChild runs a process that calls the target in an environment with a proxy and a bootstrap.

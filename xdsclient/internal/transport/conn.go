@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -77,7 +79,7 @@ func (c *Conn) Open() (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	cc, err := grpc.NewClient(c.server.URI, slices.Concat(credentials, []grpc.DialOption{
+	cc, err := grpc.NewClient(target(c.server.URI), slices.Concat(credentials, []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: c.backoff, MinConnectTimeout: minConnectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)),
@@ -88,6 +90,16 @@ func (c *Conn) Open() (*grpc.ClientConn, error) {
 	}
 	c.cc, c.release = cc, release
 	return cc, nil
+}
+
+// target returns what to dial for a server_uri. If the program has made xDS the default scheme, a server_uri without a
+// scheme would have the client ask itself where its server is: DNS knows.
+func target(uri string) string {
+	u, err := url.Parse(uri)
+	if scheme := resolver.GetDefaultScheme(); (scheme == "xds" || scheme == "dynxds") && (err != nil || resolver.Get(u.Scheme) == nil) {
+		return "dns:///" + uri
+	}
+	return uri
 }
 
 // Pause waits before the next attempt. If the last one failed for want of a connection, it
