@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"unicode"
 
@@ -44,6 +45,9 @@ func FromEnv() (*Config, error) {
 		case errors.Is(err, bounds.ErrNotRegular):
 			// Later channels read the file again, when a pipe is empty.
 			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w; what another program writes can be the content of %s", envFile, err, envInline)
+		case err != nil && !filepath.IsAbs(path):
+			directory, _ := os.Getwd()
+			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names, in the working directory %s: %w; an absolute path does not depend on it", envFile, directory, err)
 		case err != nil:
 			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", envFile, err)
 		}

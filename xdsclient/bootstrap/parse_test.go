@@ -61,6 +61,8 @@ func TestFromEnv(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large.json")
 	xdstest.NoError(t, os.WriteFile(large, make([]byte, maxSize+1), 0o600))
 	missing := filepath.Join(t.TempDir(), "missing.json")
+	directory, err := os.Getwd()
+	xdstest.NoError(t, err)
 	pipe := filepath.Join(t.TempDir(), "pipe.json")
 	xdstest.NoError(t, exec.Command("mkfifo", pipe).Run())
 	inline := "{" + servers + "}"
@@ -77,6 +79,8 @@ func TestFromEnv(t *testing.T) {
 			wantErr: "no xDS bootstrap is configured: set GRPC_XDS_BOOTSTRAP to the path of a bootstrap file, or GRPC_XDS_BOOTSTRAP_CONFIG to its content"},
 		{given: "a file that is missing", file: missing, inline: inline, wantIs: fs.ErrNotExist,
 			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: stat " + missing + ": no such file or directory"},
+		{given: "a relative path that is missing", file: "b.json", wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names, in the working directory " +
+			directory + ": stat b.json: no such file or directory; an absolute path does not depend on it"},
 		{given: "a file that is too large", file: large,
 			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: " + large + " has more than the 4194304 bytes that are allowed"},
 		{given: "a pipe without a writer", file: pipe, inline: inline,
