@@ -57,15 +57,9 @@ func splitAttribute(record string) (name, value string, ok bool) {
 			b.WriteByte(c)
 			end = b.Len()
 		}
-		if b.Len() > maxName {
-			return "", "", false
-		}
 	}
 	return "", "", false
 }
-
-// maxName bounds the length of an attribute's name.
-const maxName = 255
 
 // maxListed bounds the items that one error or log line lists.
 const maxListed = 5

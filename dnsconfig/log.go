@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -30,6 +31,11 @@ func (j *joint) log(r *Result) {
 	case OutcomeNoMatch:
 		logger.Infof("%s: no choice matches (language %q, draw %d, hostname %q)%s", r.Name, r.Client.Language, r.Client.Draw, r.Client.Hostname, j.kept())
 	case OutcomeNoRecord:
+		if len(j.records) > 0 {
+			logger.Warningf("%s: no service config, as none of its TXT records (%d) begins with %s=%s; one is %s",
+				r.Name, len(j.records), attribute, j.kept(), strconv.Quote(faults.Shorten(j.records[0], 100)))
+			break
+		}
 		logger.Infof("%s: no service config%s", r.Name, j.kept())
 	case OutcomeFaulty:
 		logger.Warningf("%s: the service config cannot be used: %v%s", r.Name, r.Err, j.kept())

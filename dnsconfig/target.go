@@ -3,6 +3,7 @@ package dnsconfig
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -58,7 +59,13 @@ func newLookup(authority string) (lookupFunc, error) {
 	r := newNetResolver(true, func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, server)
 	})
-	return r.LookupTXT, nil
+	return func(ctx context.Context, name string) ([]string, error) {
+		records, err := r.LookupTXT(ctx, name)
+		if failed, ok := errors.AsType[*net.DNSError](err); ok {
+			failed.Server = server // not the system's, which was not asked
+		}
+		return records, err
+	}, nil
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
