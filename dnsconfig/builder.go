@@ -10,8 +10,6 @@ import (
 	_ "google.golang.org/grpc" // registers the "dns" resolver
 	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/resolver"
-
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // scheme is that of the targets that the package resolves.
@@ -26,9 +24,8 @@ func init() { resolver.Register(NewBuilder(Options{})) }
 
 // Options change how service configs are looked up. The registered scheme uses the zero value.
 type Options struct {
-	// MinInterval is the least time between a look-up that DNS answered and the next one. If
-	// zero it is that of gRPC's "dns" resolver, 30 seconds unless dns.SetMinResolutionInterval
-	// was called.
+	// MinInterval is the least time between a look-up that DNS answered and the next one;
+	// 30 seconds if zero, as in gRPC's "dns" resolver.
 	MinInterval time.Duration
 	// Timeout bounds one look-up, and so how long a channel waits for its first service
 	// config; 10 seconds if zero.
@@ -41,7 +38,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.MinInterval = cmp.Or(o.MinInterval, grpcbridge.MinResolutionInterval())
+	o.MinInterval = cmp.Or(o.MinInterval, 30*time.Second)
 	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	if o.Hostname == "" {
 		name, err := os.Hostname()

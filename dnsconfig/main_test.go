@@ -3,17 +3,14 @@ package dnsconfig
 import (
 	"io"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/grpclog"
-	"google.golang.org/grpc/resolver/dns"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) {
-	dns.SetMinResolutionInterval(20 * time.Second)
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, warnings, io.Discard))
 	goleak.VerifyTestMain(m)
 }
