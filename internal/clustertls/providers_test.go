@@ -94,8 +94,9 @@ func TestProvidersThatPanic(t *testing.T) {
 		s := newSource(&xdsresource.CertificateInstance{Instance: "closing", Provider: (&closePanics{}).instance()}, true)
 		_, err := s.material(t.Context())
 		xdstest.NoError(t, err)
-		s.close()
-		s.close()
+		s.end()
+		s.end()
+		xdstest.NoError(t, logged.Wait(t.Context(), `certificate provider instance "closing"`))
 		xdstest.Equal(t, "lines in the log, which has the first panic", 1, lines()-before)
 	})
 }
@@ -159,6 +160,7 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 		}
 		xdstest.Equal(t, "attempts in the end", 3, attempts)
 		s.close()
+		synctest.Wait()
 		xdstest.Equal(t, "closed", 1, p.closed.Load())
 		s.built()
 		xdstest.Equal(t, "attempts after the end", 3, attempts)
@@ -166,24 +168,16 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 	// A provider that is ready only after its cluster is gone is closed.
 	synctest.Test(t, func(t *testing.T) {
 		p := of(&certprovider.KeyMaterial{Roots: x509.NewCertPool()})
-		first, ready := true, make(chan struct{})
+		ready := make(chan struct{})
 		s := newSource(&xdsresource.CertificateInstance{Provider: &bootstrap.CertificateProvider{
 			Buildable: certprovider.NewBuildableConfig("test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
-				if first {
-					first = false
-					return nil
-				}
 				<-ready
 				return p
 			}),
 		}}, true)
-		time.Sleep(rebuildAfter)
-		asked := make(chan struct{})
-		go func() { s.material(t.Context()); close(asked) }()
 		synctest.Wait()
 		s.close() // which does not wait for the plugin
 		close(ready)
-		<-asked
 		synctest.Wait()
 		xdstest.Equal(t, "closed", 1, p.closed.Load())
 	})

@@ -53,7 +53,7 @@ func newSource(of *xdsresource.CertificateInstance, roots bool) *source {
 		return nil
 	}
 	s := &source{roots: roots, of: of, fetches: make(chan struct{}, maxFetches)}
-	s.built() // So that the provider has its material ready for the first handshake.
+	go s.built() // So that the provider has its material ready for the first handshake. A plugin may block.
 	return s
 }
 
@@ -78,46 +78,33 @@ func (s *source) build() (provider certprovider.Provider, err error) {
 		return nil, errors.New("there is no such provider in the bootstrap")
 	}
 	defer s.recovered(&err)
-	provider, err = s.of.Provider.Buildable.Build(certprovider.BuildOptions{
-		CertName: s.of.Certificate, WantRoot: s.roots, WantIdentity: !s.roots,
-	})
-	if err != nil {
-		// gRPC's error says no more than this, but for the configuration, which may hold secrets.
-		return nil, errors.New("its plugin did not start it")
-	}
-	return provider, nil
+	return s.of.Provider.Build(certprovider.BuildOptions{CertName: s.of.Certificate, WantRoot: s.roots, WantIdentity: !s.roots})
 }
 
-// recovered makes a panic of the plugin the error. The first one is logged.
+// recovered makes a panic of the plugin the error. The first one is logged, without the lock that the caller may hold.
 func (s *source) recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("it panicked: %s", bounds.Text(fmt.Sprint(p), bounds.ErrorText))
-		s.panicked.Do(func() { logger.Errorf("%s: %v\n%s", s, *err, debug.Stack()) })
+		s.panicked.Do(func() { go logger.Errorf("%s: %v\n%s", s, *err, debug.Stack()) })
 	}
 }
 
-// close does not wait for a plugin that is building the provider. The source may be nil.
+// close does not wait for the plugin. The source may be nil.
 func (s *source) close() {
-	switch {
-	case s == nil:
-	case s.mu.TryLock():
-		s.closeLocked()
-	default:
-		go func() {
-			s.mu.Lock()
-			s.closeLocked()
-		}()
+	if s != nil {
+		go s.end()
 	}
 }
 
-// closeLocked unlocks mu.
-func (s *source) closeLocked() {
-	defer s.mu.Unlock()
+func (s *source) end() {
+	s.mu.Lock()
 	s.closed = true
+	provider := s.provider
+	s.mu.Unlock()
 	var err error
 	defer s.recovered(&err)
-	if s.provider != nil {
-		s.provider.Close()
+	if provider != nil {
+		provider.Close()
 	}
 }
 

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -24,6 +25,16 @@ type CertificateProvider struct {
 	// that name: like gRPC's, the bootstrap is valid, and a Cluster that names the
 	// instance is not.
 	Buildable *certprovider.BuildableConfig
+}
+
+// Build builds the provider. A plugin may panic.
+func (p *CertificateProvider) Build(options certprovider.BuildOptions) (certprovider.Provider, error) {
+	provider, err := p.Buildable.Build(options)
+	if err != nil {
+		// gRPC's error says no more than this, but for the configuration, which may hold secrets.
+		return nil, errors.New("its plugin did not start it")
+	}
+	return provider, nil
 }
 
 func parseProviders(v jsondoc.Value) map[string]*CertificateProvider {

@@ -158,7 +158,7 @@ func (c *Config) tlsPlugin(plugin *anypb.Any) (BuildCredentials, error) {
 	if err != nil {
 		return nil, fmt.Errorf("root_certificate_provider: %w", err)
 	}
-	var identity *certprovider.BuildableConfig
+	var identity *CertificateProvider
 	if pb.GetIdentityCertificateProvider() != nil {
 		if identity, err = c.provider(pb.GetIdentityCertificateProvider()); err != nil {
 			return nil, fmt.Errorf("identity_certificate_provider: %w", err)
@@ -168,13 +168,13 @@ func (c *Config) tlsPlugin(plugin *anypb.Any) (BuildCredentials, error) {
 		var p pluginProvider
 		var err error
 		if p.roots, err = roots.Build(certprovider.BuildOptions{CertName: pb.GetRootCertificateProvider().GetCertificateName(), WantRoot: true}); err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("root_certificate_provider: %w", err)
 		}
 		if identity != nil {
 			p.identity, err = identity.Build(certprovider.BuildOptions{CertName: pb.GetIdentityCertificateProvider().GetCertificateName(), WantIdentity: true})
 			if err != nil {
 				p.Close()
-				return nil, nil, err
+				return nil, nil, fmt.Errorf("identity_certificate_provider: %w", err)
 			}
 		}
 		instance := "of certificate provider instance " + faults.Quote(pb.GetIdentityCertificateProvider().GetInstanceName())
@@ -183,7 +183,7 @@ func (c *Config) tlsPlugin(plugin *anypb.Any) (BuildCredentials, error) {
 }
 
 // provider returns the certificate provider that a field names.
-func (c *Config) provider(pb *tlspb.CommonTlsContext_CertificateProviderInstance) (*certprovider.BuildableConfig, error) {
+func (c *Config) provider(pb *tlspb.CommonTlsContext_CertificateProviderInstance) (*CertificateProvider, error) {
 	name := pb.GetInstanceName()
 	switch p := c.CertificateProviders[name]; {
 	case pb == nil:
@@ -193,7 +193,7 @@ func (c *Config) provider(pb *tlspb.CommonTlsContext_CertificateProviderInstance
 	case p.Buildable == nil:
 		return nil, fmt.Errorf("instance_name: this program has no plugin %s, of certificate provider instance %s", faults.Quote(p.PluginName), faults.Quote(name))
 	default:
-		return p.Buildable, nil
+		return p, nil
 	}
 }
 
