@@ -87,8 +87,14 @@ func parsePath(v jsondoc.Value) string {
 	if v.Absent() {
 		return ""
 	}
+	return ReadPath(v)
+}
+
+// ReadPath reads the path of a file. It refuses a key, a certificate or a JSON Web Token in its place.
+func ReadPath(v jsondoc.Value) string {
 	path, ok := v.NonEmptyText("the path of a file")
-	if ok && (strings.ContainsAny(path, "\n\x00") || strings.Contains(path, "-----BEGIN")) {
+	if ok && (strings.ContainsAny(path, "\n\x00") || strings.Contains(path, "-----BEGIN") ||
+		strings.HasPrefix(path, "eyJ") && strings.Count(path, ".") == 2) {
 		v.Fault("", "expected the path of a file, found the content of one")
 	}
 	return path

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/jwt"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/jsondoc"
 )
@@ -179,7 +180,7 @@ func parseInsecure(jsondoc.Value) (BuildCredentials, string) {
 // parseJWT is for the type "jwt_token_file" of call credentials (gRFC A97): a bearer token
 // from a file, which is read again before the token expires.
 func parseJWT(config jsondoc.Value) (buildCallCredentials, string) {
-	path, _ := config.Object("jwt_token_file").Field("jwt_token_file").NonEmptyText("the path of a file")
+	path := certfiles.ReadPath(config.Object("jwt_token_file").Field("jwt_token_file"))
 	return func() (credentials.PerRPCCredentials, func(), error) {
 		creds, err := jwt.NewTokenFileCallCredentials(path)
 		return creds, nil, err

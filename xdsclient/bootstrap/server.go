@@ -86,6 +86,11 @@ func parseServerURI(v jsondoc.Value) string {
 	if !ok {
 		return ""
 	}
+	scheme, _, hasScheme := strings.Cut(uri, "://") // a resolver of the program's own may use a password
+	if strings.Contains(uri, "@") && !strings.HasPrefix(uri, "unix") && (!hasScheme || slices.Contains([]string{"dns", "http", "https"}, scheme)) {
+		v.Fault("", `expected %s, found one with a user name or a password before "@", which gRPC does not use; remove them`, what)
+		return ""
+	}
 	if strings.ContainsFunc(uri, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		v.Fault("", "expected %s, found white space or control characters in %s", what, faults.Quote(uri))
 		return ""
