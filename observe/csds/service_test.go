@@ -9,6 +9,7 @@ import (
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	tokenpb "github.com/envoyproxy/go-control-plane/envoy/extensions/grpc_service/call_credentials/access_token/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	gocmp "github.com/google/go-cmp/cmp"
@@ -104,9 +105,14 @@ func TestResourceOfAnysWithoutEndIsCheapToPrint(t *testing.T) {
 	}
 	service, server, client := start(t)
 	deep, shallow := nested("deep", 2000), nested("shallow", 20)
+	token := func(text string) map[string]*anypb.Any {
+		return map[string]*anypb.Any{"x": xdsmsg.Any(&tokenpb.AccessTokenCredentials{Token: text})}
+	}
+	shallow.TypedExtensionProtocolOptions = token("hunter2")
 	server.Set(t, deep, shallow)
 	watch(t, client, "deep", "shallow")
 	until(t, service, "deep ACKED 1", "shallow ACKED 1")
+	shallow.TypedExtensionProtocolOptions = token("*******")
 	answer := of(fetch(t, service, &statusv3.ClientStatusRequest{}), t.Name())
 	for i, want := range []*clusterv3.Cluster{deep, shallow} {
 		e, got, opaque := answer.GetGenericXdsConfigs()[i], new(clusterv3.Cluster), new(wrapperspb.BytesValue)
