@@ -102,7 +102,8 @@ func (r *Report) bootstrap(file string) (config *bootstrap.Config, opts []dynxds
 			}
 			r.fail(keys, step, several.Source, "%v", errorcode.Marked(f, true))
 			f.File = cmp.Or(file, os.Getenv(envFile))
-			if lines := document.Excerpt(f); !strings.Contains(f.Path+strings.Join(lines, ""), "config") { // which may have secrets
+			lines := document.Excerpt(f)
+			if text := f.Path + strings.Join(lines, ""); !strings.Contains(text, "config") && !strings.Contains(text, "@") { // which may have secrets
 				r.Checks[len(r.Checks)-1].Excerpt = lines
 			}
 		}
