@@ -486,7 +486,7 @@ func (s *script) makeRPC(ctx context.Context, cancel func(), opts []grpc.CallOpt
 		case "read":
 			m.Value = append(m.Value[:0], "used again"...)
 			r.read(stream, s.kind)
-			if err := stream.RecvMsg(m); err != r.err && (r.err != nil || err != io.EOF) {
+			if err := stream.RecvMsg(m); err != cmp.Or(r.err, io.EOF) {
 				s.t.Errorf("after the end: %v", err)
 			}
 		default:
