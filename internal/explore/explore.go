@@ -5,7 +5,6 @@ package explore
 
 import (
 	"hash/maphash"
-	"runtime/metrics"
 	"slices"
 	"time"
 )
@@ -105,9 +104,3 @@ func Run[E any](begin func() Trial[E], encoder *Encoder, limit time.Duration) (r
 
 // seeds have equal bytes have equal hashes for the life of the process.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-
-func processTime() time.Duration {
-	used := []metrics.Sample{{Name: "/cpu/classes/user:cpu-seconds"}} // as of the last collection of garbage
-	metrics.Read(used)
-	return time.Duration(used[0].Value.Float64() * float64(time.Second))
-}
