@@ -23,8 +23,8 @@ func TestRingSizesAreCapped(t *testing.T) {
 	for config, want := range map[string]RingHash{
 		``:                                  {MinRingSize: 1024, MaxRingSize: 4096},
 		`{"minRingSize":0,"maxRingSize":0}`: {MinRingSize: 1024, MaxRingSize: 4096},
-		`{"minRingSize":5000,"maxRingSize":8388608}`: {MinRingSize: 4096, MaxRingSize: 4096},
-		`{"requestHashHeader":"User-Id"}`:            {MinRingSize: 1024, MaxRingSize: 4096, RequestHashHeader: "user-id"},
+		`{"minRingSize":5000}`:              {MinRingSize: 4096, MaxRingSize: 4096},
+		`{"requestHashHeader":"User-Id"}`:   {MinRingSize: 1024, MaxRingSize: 4096, RequestHashHeader: "user-id"},
 	} {
 		got, err := ParseRingHash(config)
 		if err != nil || got != want {
