@@ -1,15 +1,6 @@
 package explore
 
-import (
-	"syscall"
-	"time"
-)
+import "time"
 
-func processTime() time.Duration {
-	var created, ended, kernel, user syscall.Filetime
-	self, _ := syscall.GetCurrentProcess()
-	_ = syscall.GetProcessTimes(self, &created, &ended, &kernel, &user)
-	high := int64(kernel.HighDateTime) + int64(user.HighDateTime)
-	low := int64(kernel.LowDateTime) + int64(user.LowDateTime)
-	return time.Duration(high<<32+low) * 100 // of 100 ns
-}
+// processTime is not known: -check.time does not end a run on Windows.
+func processTime() time.Duration { return 0 }
