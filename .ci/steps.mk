@@ -52,8 +52,8 @@ size docs check:
 lint: # go vet and staticcheck, all modules that tools/go.work has at once
 	@go -C tools build -o "$$CI_SCRATCH/lint" ./lint; cd tools; "$$CI_SCRATCH/lint" work
 
-windows: # what is run there, and its tests, compile
-	@GOOS=windows go vet work
+windows: # the plugin and its tests compile there
+	@GOOS=windows go vet ./...
 
 # The README's test command, "go test ./...", in each module. The step "lint" has the analyzers of "go vet".
 $(TESTS): test/%:
