@@ -27,8 +27,9 @@ type Store struct {
 	prefix  string
 
 	mu sync.Mutex
-	// client is nil before the first use, and after a login that failed. Its password is that of config.
+	// client is nil before the first use, and after a login that failed. used is what it was made of: files may have changed since.
 	client *clientv3.Client
+	used   clientv3.Config
 	closed bool
 }
 
@@ -65,17 +66,21 @@ func (s *Store) connect() (*clientv3.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.config.Password = config.Password
+	s.used = config
 	s.client, err = clientv3.New(config)
 	return s.client, err
 }
 
-// forget ends the client if it does not trust etcd, or the password has changed since it logged in: etcd's client never takes other authorities or
-// another password. What it did fails, and is done again, as in any outage.
-func (s *Store) forget(distrusts bool) {
+// forget ends the client if the password or the authorities have changed since it was made: etcd's client never takes others.
+// What it did fails, and is done again, as in any outage.
+func (s *Store) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, password, err := s.options.login(); s.client != nil && !s.closed && err == nil && (distrusts || password != s.config.Password) {
+	config, _, err := s.options.config()
+	if s.client == nil || s.closed || err != nil {
+		return
+	}
+	if config.Password != s.used.Password || config.TLS != nil && !config.TLS.RootCAs.Equal(s.used.TLS.RootCAs) {
 		s.client.Close()
 		s.client = nil
 	}
@@ -159,11 +164,11 @@ func (s *Store) fault(do string, err error) error {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		err = fmt.Errorf("%w: compact and defragment etcd, or raise its --quota-backend-bytes, and then \"etcdctl alarm disarm\"", err)
 	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
-		s.forget(false)
+		s.forget()
 		err = fmt.Errorf("%w: is the password, of --store-password-file or %s, that of the user %s? The file is read again when it has changed",
 			err, PasswordEnv, s.options.User)
 	case strings.Contains(err.Error(), "x509: "):
-		s.forget(true)
+		s.forget()
 	case strings.Contains(err.Error(), "error reading server preface") && s.config.TLS == nil:
 		err = fmt.Errorf("%w: is it hung? Or, if etcd speaks TLS, use %s", err, tlsScheme)
 	case s.config.TLS != nil && s.options.Cert == "" && wantsCertificate(err):
