@@ -105,9 +105,7 @@ func (m *MergedRule) add(r *Rule) {
 		m.Filters, m.Problem = r.Filters, r.Problem
 	}
 	if m.From[FieldBackendRefs] == r {
-		if m.NoBackends = r.NoBackends; !m.NoBackends {
-			m.BackendRefs = r.BackendRefs
-		}
+		m.BackendRefs, m.NoBackends = r.BackendRefs, r.NoBackends
 	}
 	m.Timeouts, m.Retry, m.Session = cmp.Or(m.Timeouts, r.Timeouts), cmp.Or(m.Retry, r.Retry), cmp.Or(m.Session, r.Session)
 }

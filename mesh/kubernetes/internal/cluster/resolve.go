@@ -185,6 +185,9 @@ func (r *routes) rules(of *Route, written []meshpolicy.Rule, parent named) []mes
 		for ref := range rule.References() {
 			ref.Name = r.backend(of, ref.Name, parent)
 		}
+		if rule.NoBackends {
+			rule.BackendRefs = nil // those of a rule with an error are for the status alone
+		}
 	}
 	return list
 }
