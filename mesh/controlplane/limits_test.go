@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,12 +54,7 @@ func (r *refusals) add(limit string) {
 func (r *refusals) has(limit string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, one := range r.all {
-		if one == limit {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.all, limit)
 }
 
 func many(n int, prefix string) []string {

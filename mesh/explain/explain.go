@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,7 +120,7 @@ type explainer struct {
 func begin(s *Source, request Request) (*explainer, error) {
 	out := &Explanation{Request: request, Client: s.Client}
 	e := &explainer{
-		source: s, implementation: implementationOf(s.Client.Name), index: make(map[resourceKey][]*Resource, len(s.Resources)),
+		source: s, implementation: implementation{cmp.Or(s.Client.Name, "another gRPC client"), dialect.Of(s.Client.Name, nil)}, index: make(map[resourceKey][]*Resource, len(s.Resources)),
 		out: out, request: &out.Request, noted: make(map[string]bool), selectable: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
 		clusters: make(map[string]*Cluster), said: make(map[string]*livestate.Cluster),
 	}

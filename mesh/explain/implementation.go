@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -18,10 +17,6 @@ type implementation struct {
 	// name is that of the client in texts.
 	name string
 	dialect.Implementation
-}
-
-func implementationOf(userAgent string) implementation {
-	return implementation{cmp.Or(userAgent, "another gRPC client"), dialect.Of(userAgent, nil)}
 }
 
 // about returns why the client does not do what dynxds does about a feature, or "".

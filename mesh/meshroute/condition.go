@@ -38,11 +38,6 @@ func (c condition) tags() map[string]string {
 	return all
 }
 
-// holds reports whether a client has the tags.
-func (c condition) holds(client Client) bool {
-	return !slices.ContainsFunc(c, func(t tag) bool { return client.Tag(t.key) != t.value })
-}
-
 // implies reports whether clients with the tags have those of another condition.
 func (c condition) implies(o condition) bool {
 	for _, t := range c {

@@ -76,9 +76,6 @@ func (k *kinds) add(p *meshpolicy.To, most bound) bool {
 	return true
 }
 
-// split tells apart the clients with a condition.
-func (k *kinds) split(of condition) { k.take(k.joined(of)) }
-
 func (k *kinds) take(fresh []*kind) {
 	for _, one := range fresh {
 		k.byName[one.String()] = one

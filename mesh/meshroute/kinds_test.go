@@ -2,6 +2,7 @@ package meshroute
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -78,9 +79,7 @@ func TestKinds_Count(t *testing.T) {
 			for _, p := range parts {
 				if p.Clients.Selects(c) {
 					n += len(p.Rules)
-					for key, value := range conditionOf(p.Clients).tags() {
-						tags[key] = value
-					}
+					maps.Copy(tags, conditionOf(p.Clients).tags())
 				}
 			}
 			rules[meshpolicy.FormatTags(tags)] = n

@@ -70,7 +70,7 @@ func (t routeTable) routes(r meshpolicy.Route) []*routepb.Route {
 	case r.Match.Path.Type == meshpolicy.Exact:
 		return []*routepb.Route{t.route(r, wholePath, exactPath(value))}
 	case r.Match.Path.Type == meshpolicy.RegularExpression:
-		return []*routepb.Route{t.route(r, wholePath, regexPath(value))}
+		return []*routepb.Route{t.route(r, wholePath, &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_SafeRegex{SafeRegex: regex(value)}})}
 	default:
 		return []*routepb.Route{
 			t.route(r, wholePath, exactPath(value)),
@@ -93,10 +93,6 @@ func exactPath(path string) *routepb.RouteMatch {
 
 func prefixPath(prefix string) *routepb.RouteMatch {
 	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: prefix}}
-}
-
-func regexPath(pattern string) *routepb.RouteMatch {
-	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_SafeRegex{SafeRegex: regex(pattern)}}
 }
 
 func regex(pattern string) *matcherpb.RegexMatcher { return &matcherpb.RegexMatcher{Regex: pattern} }

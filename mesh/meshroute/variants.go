@@ -53,7 +53,8 @@ func single(name, service string, err *status.Status) *variants {
 
 // of returns the resource for a client.
 func (v *variants) of(c Client) *Resource {
-	return v.list[v.last(func(of condition) bool { return of.holds(c) })]
+	lacks := func(t tag) bool { return c.Tag(t.key) != t.value }
+	return v.list[v.last(func(of condition) bool { return !slices.ContainsFunc(of, lacks) })]
 }
 
 // last returns the index of the most specific variant with such a condition, -1 if there is none.
@@ -98,7 +99,7 @@ func (c *compiler) makeVariants(name string) (*variants, bool) {
 		}
 	}
 	if c.anyRule(beyondGRPC) || c.anyRule(c.misses) || slices.ContainsFunc(c.parts, func(p *meshpolicy.To) bool { return p.Policy.Complete }) {
-		kinds.split(grpcRoutes)
+		kinds.take(kinds.joined(grpcRoutes)) // to tell these clients apart
 	}
 	keys := keysOf(kinds.conditions())
 	if len(kinds.list) > most.kinds || len(keys) > maxTags {

@@ -79,18 +79,14 @@ func split(data []byte) []part {
 	var parts []part
 	start, startLine, at, line := 0, 0, 0, 0
 	for text := range bytes.Lines(data) {
-		if isSeparator(text) && at > start {
+		rest, isSeparator := bytes.CutPrefix(text, []byte("---"))
+		if isSeparator && at > start && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0) {
 			parts = append(parts, part{data[start:at], startLine})
 			start, startLine = at, line
 		}
 		at, line = at+len(text), line+1
 	}
 	return append(parts, part{data[start:], startLine})
-}
-
-func isSeparator(line []byte) bool {
-	rest, ok := bytes.CutPrefix(line, []byte("---"))
-	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
 }
 
 // parse returns the root of a document, or nil.

@@ -70,7 +70,7 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 	e := meshroute.Endpoint{
 		Address:  readAddress(o.Require("address")),
 		Hostname: o.Field("hostname").Text(),
-		Locality: readLocality(o.Field("locality")),
+		Locality: localityOf(o.Field("locality").Object("region", "zone", "subZone")),
 		Priority: uint32(o.Field("priority").Uint(0, maxPriority)),
 		Weight:   uint32(o.Field("weight").Uint(1, maxWeight)),
 		Health:   readHealth(o.Field("health"), "Healthy", "Unhealthy", "Draining"),
@@ -85,10 +85,6 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 // readHealth reads one of some states, whose names are those of xDS in other letters; it is UNKNOWN if it is not given.
 func readHealth(v document.Value, states ...string) corepb.HealthStatus {
 	return corepb.HealthStatus(corepb.HealthStatus_value[strings.ToUpper(v.OneOf(states...))])
-}
-
-func readLocality(v document.Value) meshroute.Locality {
-	return localityOf(v.Object("region", "zone", "subZone"))
 }
 
 func localityOf(o document.Object) meshroute.Locality {

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,7 +29,7 @@ func (p *Publisher) prepare(ctx context.Context, both tags) (late int) {
 
 // setTags sets the tags of constraints and refreshes the streams. It reports whether the tags changed.
 func (p *Publisher) setTags(t tags) (changed bool) {
-	if p.tags.Load().equal(t) {
+	if maps.EqualFunc(*p.tags.Load(), t, slices.Equal) {
 		return false
 	}
 	p.tags.Store(&t)
@@ -52,7 +53,7 @@ func (p *Publisher) follows(c controlplane.ClientStatus) bool {
 	for _, t := range c.Types {
 		want := constraints.For(t.TypeURL)
 		for _, l := range t.Locators {
-			if p.isOurs(l.Name) && !coversKeys(l.Constraints, want) {
+			if xdsname.HasAuthority(l.Name, p.opts.Authority) && !coversKeys(l.Constraints, want) {
 				return false
 			}
 		}
@@ -64,11 +65,6 @@ func (p *Publisher) follows(c controlplane.ClientStatus) bool {
 func (p *Publisher) asksDPDS(t controlplane.TypeStatus) bool {
 	return t.TypeURL == dynparam.MapTypeURL && t.Reply != controlplane.ReplyNACK &&
 		slices.Contains(t.Names, bootstrapfile.DPDSName(p.opts.Authority))
-}
-
-// isOurs reports whether DPDS applies to a resource.
-func (p *Publisher) isOurs(name string) bool {
-	return xdsname.HasAuthority(name, p.opts.Authority)
 }
 
 // coversKeys reports whether constraints have all the keys of others.

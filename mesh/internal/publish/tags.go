@@ -51,8 +51,6 @@ func (t tags) and(o tags) tags {
 	return both
 }
 
-func (t tags) equal(o tags) bool { return maps.EqualFunc(t, o, slices.Equal) }
-
 // check reports too many tags, as an error of the folder as a whole.
 func (t tags) check() error {
 	all := sorted(slices.Concat(slices.Collect(maps.Values(t))...))

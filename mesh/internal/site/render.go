@@ -92,15 +92,12 @@ func Explain(w io.Writer, v View) error {
 			continue
 		}
 		merged, _ := mesh.Merged(client, service)
-		if _, err := fmt.Fprintf(w, "%s to %s\n%s\n", client, service, indent(merged.String())); err != nil {
+		text := strings.TrimSuffix(merged.String(), "\n")
+		if _, err := fmt.Fprintf(w, "%s to %s\n  %s\n", client, service, strings.ReplaceAll(text, "\n", "\n  ")); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func indent(text string) string {
-	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
 }
 
 // loadView loads what a view is of, which must have the service of the view.
