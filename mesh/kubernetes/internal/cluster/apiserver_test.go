@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"path"
@@ -85,10 +86,7 @@ func (a *apiServer) setLocked(resource string, of named, o object) {
 		return
 	case o == nil:
 		kind = "DELETED"
-		o = object{}
-		for key, value := range before {
-			o[key] = value
-		}
+		o = maps.Clone(before)
 	case before == nil:
 		kind = "ADDED"
 	}

@@ -118,9 +118,9 @@ func (r *routes) parents(of *Route) (list []Parent) {
 		services, missing := r.services(of, service, meshpolicy.JoinPort(number, text(ref["sectionName"])))
 		parent := Parent{Ref: ref, Missing: missing}
 		for _, s := range services {
-			b := binding{service: s.Name}
+			b := binding{s.Name, meshpolicy.Group{Kind: of.Object.GetKind()}}
 			if from != service.namespace {
-				b.consumer = from
+				b.group.Namespace = from
 			}
 			parent.bound = append(parent.bound, b)
 		}

@@ -61,8 +61,8 @@ type Route struct {
 	// policy is that with names of services of the mesh, nil if it is for none, and uses has the Services that it depends on.
 	policy *meshroute.Policy
 	uses   []named
-	// groups are those of all routes for each service.
-	groups map[string][]meshpolicy.Group
+	// attached has one of all routes for each binding.
+	attached map[binding]string
 }
 
 // The reasons for which backends cannot be used: they are no Services, no ReferenceGrant allows them, or there are none.
@@ -89,8 +89,11 @@ func (p Parent) IsFor(service string) bool {
 	return slices.ContainsFunc(p.bound, func(b binding) bool { return b.service == service || b.service == "" })
 }
 
-// binding is a service of the mesh, empty for all, and a group of routes for it: the producer routes, or the consumer routes of a namespace.
-type binding struct{ service, consumer string }
+// binding is a service of the mesh, empty for all, and a group of routes for it.
+type binding struct {
+	service string
+	group   meshpolicy.Group
+}
 
 // Name is NAMESPACE/NAME of the object.
 func (r *Route) Name() string { return named{r.Object.GetNamespace(), r.Object.GetName()}.String() }
@@ -127,9 +130,11 @@ func Conditions(status []any) (list []map[string]any) {
 
 // Concerns reports whether the route has rules for the requests of a client to a service.
 func (r *Route) Concerns(c meshroute.Client, service string) bool {
+	own := c.Tag(meshpolicy.NamespaceTag)
+	displacing := []meshpolicy.Group{{Kind: meshpolicy.GRPCRouteKind}, {Kind: meshpolicy.GRPCRouteKind, Namespace: own}, {Kind: meshpolicy.HTTPRouteKind, Namespace: own}}
 	return r.policy != nil && slices.ContainsFunc(r.policy.To, func(t meshpolicy.To) bool {
-		return t.Clients.Selects(c) && (t.TargetRef.Name == service || t.TargetRef.Name == "") && !slices.ContainsFunc(r.groups[service], func(g meshpolicy.Group) bool {
-			return g.Displaces(t.Group()) && (g.Namespace == "" || g.Namespace == c.Tag(meshpolicy.NamespaceTag))
+		return t.Clients.Selects(c) && (t.TargetRef.Name == service || t.TargetRef.Name == "") && !slices.ContainsFunc(displacing, func(g meshpolicy.Group) bool {
+			return r.attached[binding{service, g}] != "" && g.Displaces(t.Group())
 		})
 	})
 }
@@ -142,7 +147,7 @@ func newRoutes(s *Source) *routes {
 			s.mu.Lock()
 			s.routesMarked = true
 			s.mu.Unlock()
-			signal(s.wake)
+			Signal(s.wake)
 		})
 	}
 	for kind, resource := range resources {
@@ -200,28 +205,22 @@ func (s *Source) Routes() ([]*Route, <-chan struct{}) {
 
 // show completes the routes with what they say of one another, and shows them.
 func (r *routes) show() {
-	grpc, groups := make(map[binding]string), make(map[string][]meshpolicy.Group)
+	attached := make(map[binding]string)
 	for _, of := range r.read {
 		if of.policy == nil {
 			continue
 		}
 		for _, p := range of.Parents {
 			for _, b := range p.bound {
-				g := meshpolicy.Group{Kind: of.policy.Kind, Namespace: b.consumer}
-				if !slices.Contains(groups[b.service], g) {
-					groups[b.service] = append(groups[b.service], g)
-				}
-				if g.Kind == meshpolicy.GRPCRouteKind {
-					grpc[b] = max(grpc[b], of.Name()) // always the same one
-				}
+				attached[b] = max(attached[b], of.Name()) // always the same one
 			}
 		}
 	}
 	var list []*Route
 	for _, of := range r.read {
-		of.groups = groups
+		of.attached = attached
 		if of.Object.GetKind() == meshpolicy.HTTPRouteKind {
-			of.Parents = conflicts(of.Parents, grpc)
+			of.Parents = conflicts(of.Parents, attached)
 		}
 		if _, status := of.Status(); len(of.Parents) > 0 || len(Conditions(status)) > 0 {
 			list = append(list, of)
@@ -235,13 +234,17 @@ func (r *routes) show() {
 }
 
 // conflicts notes in the parents of an HTTPRoute where a GRPCRoute is in force on all ports (GEP-1294, "Route types").
-func conflicts(parents []Parent, grpc map[binding]string) []Parent {
+func conflicts(parents []Parent, attached map[binding]string) []Parent {
+	grpc := func(b binding) string {
+		b.group.Kind = meshpolicy.GRPCRouteKind
+		return attached[b]
+	}
 	parents = slices.Clone(parents)
 	for i := range parents {
 		p := &parents[i]
 		p.Conflict = ""
-		if len(p.bound) > 0 && !slices.ContainsFunc(p.bound, func(b binding) bool { return grpc[b] == "" }) {
-			p.Conflict = fmt.Sprintf("the GRPCRoute %s is for the same Service and port, and counts before HTTPRoutes", grpc[p.bound[0]])
+		if len(p.bound) > 0 && !slices.ContainsFunc(p.bound, func(b binding) bool { return grpc(b) == "" }) {
+			p.Conflict = fmt.Sprintf("the GRPCRoute %s is for the same Service and port, and counts before HTTPRoutes", grpc(p.bound[0]))
 		}
 	}
 	return parents

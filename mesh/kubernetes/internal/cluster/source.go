@@ -87,9 +87,6 @@ func newSource(opts Options) *Source {
 	s.watch = &watching{log: opts.Log, ask: opts.Clients.answers, noted: make(chan struct{}, 1)}
 	s.services = follow(s, services, nil, &corev1.Service{}, func(of *corev1.Service) { s.mark(named{of.Namespace, of.Name}) })
 	s.endpointSlices = follow(s, endpointSlices, nil, &discoveryv1.EndpointSlice{}, func(of *discoveryv1.EndpointSlice) { s.mark(sliceService(of)) })
-	for _, informer := range s.services {
-		_ = informer.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	}
 	for _, informer := range s.endpointSlices {
 		_ = informer.AddIndexers(cache.Indexers{byService: func(object any) ([]string, error) { // it does not fail before the start
 			return []string{sliceService(object.(*discoveryv1.EndpointSlice)).String()}, nil
@@ -99,7 +96,7 @@ func newSource(opts Options) *Source {
 	s.nodes = follow(s, nodes, apierrors.IsForbidden, &metav1.PartialObjectMetadata{}, func(*metav1.PartialObjectMetadata) {})
 	s.namespaces = follow(s, namespaces, nil, &metav1.PartialObjectMetadata{}, func(of *metav1.PartialObjectMetadata) {
 		if isClosed(of) { // before or after
-			signal(s.access)
+			Signal(s.access)
 		}
 		for _, informer := range s.services { // that wait for their namespace
 			waiting, _ := informer.GetIndexer().ByIndex(cache.NamespaceIndex, of.Name) // the index is there
@@ -124,10 +121,11 @@ func (s *Source) mark(of named) {
 	s.mu.Lock()
 	s.marked[of] = true
 	s.mu.Unlock()
-	signal(s.wake)
+	Signal(s.wake)
 }
 
-func signal(c chan<- struct{}) {
+// Signal puts a value into a channel of one, if it has none.
+func Signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -77,7 +77,7 @@ func (w *watching) add(resource string, mayLack func(error) bool, of *cache.List
 			return events, err
 		},
 	}
-	q.informer = cache.NewSharedIndexInformer(noting, example, 0, cache.Indexers{})
+	q.informer = cache.NewSharedIndexInformer(noting, example, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	_ = q.informer.SetTransform(slim)
 	// note has all errors; client-go's own handler would log them again.
 	_ = q.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
@@ -115,7 +115,7 @@ func (w *watching) note(ctx context.Context, q *question, err error, at time.Tim
 	absent := q.mayLack != nil && q.mayLack(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer signal(w.noted)
+	defer Signal(w.noted)
 	if absent && !q.absent {
 		w.log.Info("the cluster does not have this resource, or forbids it; going on without", "resource", q.resource, "error", err)
 	}

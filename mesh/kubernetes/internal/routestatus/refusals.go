@@ -28,7 +28,7 @@ const maxRefusals, maxTexts, maxRefusalText = 1000, 3, 256
 // OnNACK is for site.Options. The clients are those of the server.
 func (w *Writer) OnNACK(server *controlplane.Server) {
 	w.server.Store(server)
-	w.note()
+	cluster.Signal(w.noted)
 }
 
 // OnLeftOut is for site.Options.
@@ -42,14 +42,7 @@ func (w *Writer) OnLeftOut(reports []meshroute.Report) {
 		all[object] = strings.TrimPrefix(all[object]+"; "+report.Message, "; ")
 	}
 	if before := w.leftOut.Swap(&all); !maps.Equal(*before, all) {
-		w.note()
-	}
-}
-
-func (w *Writer) note() {
-	select {
-	case w.noted <- struct{}{}:
-	default:
+		cluster.Signal(w.noted)
 	}
 }
 

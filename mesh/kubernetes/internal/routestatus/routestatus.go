@@ -182,7 +182,9 @@ func (w *Writer) write(ctx context.Context, r *cluster.Route, refusals []refusal
 	field, list := r.Status()
 	before, others := []any{}, []any{} // the API does not take null
 	for _, item := range list {
-		if isOwn(item) {
+		// Of this controller are the entry of a parent, or a condition of a MeshHTTPRoute.
+		of, _ := item.(map[string]any)
+		if of["controllerName"] == cluster.Controller || slices.Contains([]any{"Accepted", "ResolvedRefs", partiallyInvalid, Refused}, of["type"]) {
 			before = append(before, item)
 		} else {
 			others = append(others, item)
@@ -233,12 +235,6 @@ func (w *Writer) report(object *unstructured.Unstructured, before, after []any) 
 			}
 		}
 	}
-}
-
-// isOwn reports whether this controller has written an item of a status: the entry of a parent, or a condition of a MeshHTTPRoute.
-func isOwn(item any) bool {
-	of, _ := item.(map[string]any)
-	return of["controllerName"] == cluster.Controller || slices.Contains([]any{"Accepted", "ResolvedRefs", partiallyInvalid, Refused}, of["type"])
 }
 
 // own returns what this controller writes into a field of the status, of which before is there.
