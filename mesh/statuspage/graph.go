@@ -224,12 +224,7 @@ func clusterID(cluster string) string {
 }
 
 func leadsTo(r *xdsresource.Route, wanted func(cluster string) bool) bool {
-	for name := range r.Clusters {
-		if wanted(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(r.Clusters), wanted)
 }
 
 func viewRoute(i int, r *xdsresource.Route, traffic map[outcomes.Key]float64) routeView {

@@ -326,10 +326,11 @@ const again = 100 * time.Millisecond
 
 // await returns the survey of a channel when nothing more is to be expected, or the last one when ctx ends.
 func await(ctx context.Context, target string) (s *explain.Explanation) {
+	byDNS := func(c dynxds.ChannelStatus) bool { return c.Target == target && c.Mode == dynxds.ModeDNS }
 	for {
 		if next, err := explain.SurveyProcess(ctx, target); err == nil {
 			s = next
-			if settled(s) || byDNS(target) {
+			if settled(s) || slices.ContainsFunc(dynxds.Channels(), byDNS) {
 				return s
 			}
 		}
@@ -351,11 +352,6 @@ func settled(s *explain.Explanation) bool {
 	return !awaited(s.Listener) && !awaited(s.RouteConfig) && !slices.ContainsFunc(s.Clusters, func(c *explain.Cluster) bool {
 		return c.Waits != "" || awaited(c.Resource) || c.Assignment != nil && awaited(c.Assignment.Resource)
 	})
-}
-
-// byDNS reports whether DNS resolves the channel of a target.
-func byDNS(target string) bool {
-	return slices.ContainsFunc(dynxds.Channels(), func(c dynxds.ChannelStatus) bool { return c.Target == target && c.Mode == dynxds.ModeDNS })
 }
 
 // Target returns the target of a service, or the target itself.
