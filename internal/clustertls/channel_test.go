@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -159,9 +158,7 @@ func TestServerRefusesTheClient(t *testing.T) {
 func TestServerRefusesTheClientInTheHandshake(t *testing.T) {
 	t.Parallel()
 	ca, stranger := testca.New(t), testca.New(t)
-	expired := of(&certprovider.KeyMaterial{Certs: []tls.Certificate{ca.Pair(&x509.Certificate{
-		DNSNames: []string{"client"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
-	})}})
+	expired := of(&certprovider.KeyMaterial{Certs: []tls.Certificate{ca.Pair(testca.Expired())}})
 	for name, tc := range map[string]struct {
 		identity *provider
 		blamed   bool

@@ -69,9 +69,7 @@ func TestTLSAndMutualTLS(t *testing.T) {
 func TestServersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	ca, stranger := testca.New(t), testca.New(t)
-	expired := &tls.Config{Certificates: []tls.Certificate{ca.Pair(&x509.Certificate{
-		DNSNames: []string{"a"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
-	})}}
+	expired := &tls.Config{Certificates: []tls.Certificate{ca.Pair(testca.Expired())}}
 	for name, tc := range map[string]struct {
 		server *tls.Config
 		want   []string
@@ -79,7 +77,7 @@ func TestServersThatAreRefused(t *testing.T) {
 		// gRFC A29, "Server Authorization aka Subject-Alt-Name Checks": "the connection attempt
 		// fails with "certificate check failure"".
 		"another name":  {withNames(ca, "b"), []string{"certificate check failure", `DNS "b"`, `exact "a"`}},
-		"expired":       {expired, []string{"expired", `DNS "a"`}},
+		"expired":       {expired, []string{"expired", `DNS "localhost"`}},
 		"of another CA": {withNames(stranger, "a"), []string{"x509", `DNS "a"`}},
 		"plaintext":     {nil, []string{"does not speak TLS", "plaintext"}},
 	} {
@@ -164,60 +162,55 @@ func TestWhatNeverAnswers(t *testing.T) {
 		_, _, err := b.TransportCredentials().ClientHandshake(ctx, "", client)
 		return time.Since(start), err
 	}
-	t.Run("provider", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			took, err := handshake(t.Context(), t, &provider{material: never})
-			if check(t, err, `"roots"`, "did not answer within 5s"); took != materialTimeout {
-				t.Errorf("failed after %v", took)
-			}
-		})
+	bubble := func(name string, f func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+	}
+	bubble("provider", func(t *testing.T) {
+		took, err := handshake(t.Context(), t, &provider{material: never})
+		if check(t, err, `"roots"`, "did not answer within 5s"); took != materialTimeout {
+			t.Errorf("failed after %v", took)
+		}
 	})
-	t.Run("provider, until the deadline of the connection", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			took, err := handshake(ctx, t, &provider{material: never})
-			if check(t, err, `"roots"`, "deadline exceeded"); took != time.Second {
-				t.Errorf("failed after %v", took)
-			}
-		})
+	bubble("provider, until the deadline of the connection", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		took, err := handshake(ctx, t, &provider{material: never})
+		if check(t, err, `"roots"`, "deadline exceeded"); took != time.Second {
+			t.Errorf("failed after %v", took)
+		}
 	})
-	t.Run("provider that ignores the context", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			answer := make(chan struct{})
-			defer close(answer)
-			var calls atomic.Int64
-			deaf := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) {
-				calls.Add(1)
-				<-answer
-				return nil, nil
-			}}
-			b := bundle(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": deaf.instance("r")})
-			start := time.Now()
-			var wg sync.WaitGroup
-			for range 10 * maxFetches {
-				wg.Go(func() {
-					client, silent := net.Pipe()
-					defer silent.Close()
-					_, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", client)
-					if err == nil || !strings.Contains(err.Error(), "did not answer within 5s") {
-						t.Errorf("got error %v", err)
-					}
-				})
-			}
-			wg.Wait()
-			if took := time.Since(start); took != materialTimeout || calls.Load() > maxFetches {
-				t.Errorf("failed after %v with %d calls", took, calls.Load())
-			}
-		})
+	bubble("provider that ignores the context", func(t *testing.T) {
+		answer := make(chan struct{})
+		defer close(answer)
+		var calls atomic.Int64
+		deaf := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) {
+			calls.Add(1)
+			<-answer
+			return nil, nil
+		}}
+		b := bundle(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": deaf.instance("r")})
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 10 * maxFetches {
+			wg.Go(func() {
+				client, silent := net.Pipe()
+				defer silent.Close()
+				_, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", client)
+				if err == nil || !strings.Contains(err.Error(), "did not answer within 5s") {
+					t.Errorf("got error %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(start); took != materialTimeout || calls.Load() > maxFetches {
+			t.Errorf("failed after %v with %d calls", took, calls.Load())
+		}
 	})
-	t.Run("server", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := handshake(ctx, t, rootsOf(testca.New(t)))
-			check(t, err, "the server did not answer in time")
-		})
+	bubble("server", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := handshake(ctx, t, rootsOf(testca.New(t)))
+		check(t, err, "the server did not answer in time")
 	})
 }
 

@@ -75,19 +75,21 @@ func of(m *certprovider.KeyMaterial) *provider {
 func rootsOf(ca *testca.CA) *provider { return of(&certprovider.KeyMaterial{Roots: ca.Pool()}) }
 
 func identityOf(ca *testca.CA) *provider {
-	return of(&certprovider.KeyMaterial{Certs: []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"client"}})}})
+	return of(&certprovider.KeyMaterial{Certs: identityMaterial(ca)})
 }
 
 var plugins atomic.Int64
 
-// anotherConfig is the configuration of a provider that gRPC shares with no other one.
-func anotherConfig() []byte { return fmt.Append(nil, plugins.Add(1)) }
+// builtBy is an entry of the bootstrap whose plugin calls build. Its configuration is one that gRPC shares with no other.
+func builtBy(plugin string, build func() certprovider.Provider) *bootstrap.CertificateProvider {
+	return &bootstrap.CertificateProvider{PluginName: plugin, Buildable: certprovider.NewBuildableConfig(
+		"test", fmt.Append(nil, plugins.Add(1)), func(certprovider.BuildOptions) certprovider.Provider { return build() },
+	)}
+}
 
 // instance registers a plugin that builds a provider, and returns the entry of the bootstrap.
 func (p *provider) instance(name string) *bootstrap.CertificateProvider {
-	return &bootstrap.CertificateProvider{PluginName: "plugin of " + name, Buildable: certprovider.NewBuildableConfig(
-		"test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider { return p },
-	)}
+	return builtBy("plugin of "+name, func() certprovider.Provider { return p })
 }
 
 type instances = map[string]*bootstrap.CertificateProvider

@@ -23,12 +23,14 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// Whatever is wrong with a provider fails the handshake, and names it.
+// Whatever is wrong with a provider, a panic, too, fails the handshake, and names it in a short text.
 func TestProvidersThatDoNotProvide(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
 	good := of(&certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)})
 	failing := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { return nil, errors.New("no such luck") }}
+	asked := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { panic("out of order") }}
+	panicked := []string{"it panicked: out of order", "certificate provider instance"}
 	unbuildable := &bootstrap.CertificateProvider{PluginName: "broken", Buildable: certprovider.NewBuildableConfig(
 		"broken", []byte(`{"token": "secret"}`), func(certprovider.BuildOptions) certprovider.Provider { return nil })}
 	files := testca.NewFiles(t)
@@ -45,12 +47,19 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 		"one that cannot be built":   {good.instance("i"), unbuildable, []string{`"roots" (broken)`}},
 		"missing files for roots":    {good.instance("i"), missing, []string{"file_watcher", files.CA, "no such file"}},
 		"missing files for identity": {missing, good.instance("r"), []string{"file_watcher", files.Cert, "no such file"}},
+		"a panic for roots":          {good.instance("i"), asked.instance("r"), panicked},
+		"a panic for an identity":    {asked.instance("i"), good.instance("r"), panicked},
+		"a panic when it is built":   {good.instance("i"), builtBy("x", func() certprovider.Provider { panic("out of order") }), panicked},
+		"a panic with much text":     {good.instance("i"), builtBy("y", func() certprovider.Provider { panic("out of order" + strings.Repeat("x", 1<<20)) }), panicked},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
 			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
 			if check(t, err, tc.want...); strings.Contains(err.Error(), "secret") {
 				t.Errorf("the error has a value of the bootstrap: %v", err)
+			}
+			if len(err.Error()) > 5000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 		})
 	}
@@ -64,63 +73,29 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 	})
 }
 
-// A provider that panics fails the handshakes of its cluster, whatever it was asked to do.
-func TestProvidersThatPanic(t *testing.T) {
-	t.Parallel()
-	ca := testca.New(t)
-	good := of(&certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)})
-	asked := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { panic("out of order") }}
-	for name, tc := range map[string]struct {
-		identity, roots *bootstrap.CertificateProvider
-	}{
-		"when it is asked for roots":       {good.instance("i"), asked.instance("r")},
-		"when it is asked for an identity": {asked.instance("i"), good.instance("r")},
-		"when it is built":                 {good.instance("i"), panics("x", func() { panic("out of order") })},
-		"with much text":                   {good.instance("i"), panics("y", func() { panic("out of order" + strings.Repeat("x", 1<<20)) })},
-	} {
-		xdstest.Parallel(t, name, func(t *testing.T) {
-			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
-			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
-			if check(t, err, "it panicked: out of order", "certificate provider instance"); len(err.Error()) > 5000 {
-				t.Errorf("the error has %d bytes", len(err.Error()))
-			}
-		})
-	}
-	xdstest.Parallel(t, "when it is closed", func(t *testing.T) {
-		lines := func() int {
-			return logged.Count(`certificate provider instance "closing"`, "it panicked: out of order")
-		}
-		before := lines()
-		s := newSource(&xdsresource.CertificateInstance{Instance: "closing", Provider: (&closePanics{}).instance()}, true)
-		_, err := s.material(t.Context())
-		xdstest.NoError(t, err)
-		s.end()
-		s.end()
-		xdstest.NoError(t, logged.Wait(t.Context(), `certificate provider instance "closing"`))
-		xdstest.Equal(t, "lines in the log, which has the first panic", 1, lines()-before)
-	})
-}
-
-// panics is an entry of the bootstrap whose plugin calls f to build a provider.
-func panics(name string, f func()) *bootstrap.CertificateProvider {
-	return &bootstrap.CertificateProvider{PluginName: name, Buildable: certprovider.NewBuildableConfig(
-		"test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
-			f()
-			return nil
-		})}
-}
-
+// closePanics is a provider of roots that panics when it is closed.
 type closePanics struct{}
 
-func (*closePanics) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) {
+func (closePanics) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) {
 	return &certprovider.KeyMaterial{Roots: x509.NewCertPool()}, nil
 }
 
-func (*closePanics) Close() { panic("out of order") }
+func (closePanics) Close() { panic("out of order") }
 
-func (p *closePanics) instance() *bootstrap.CertificateProvider {
-	return &bootstrap.CertificateProvider{Buildable: certprovider.NewBuildableConfig(
-		"test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider { return p })}
+// The source is ended all the same, and the log has the panic.
+func TestAProviderThatPanicsWhenItIsClosed(t *testing.T) {
+	t.Parallel()
+	lines := func() int {
+		return logged.Count(`certificate provider instance "closing"`, "it panicked: out of order")
+	}
+	before := lines()
+	s := newSource(&xdsresource.CertificateInstance{Instance: "closing", Provider: builtBy("", func() certprovider.Provider { return closePanics{} })}, true)
+	_, err := s.material(t.Context())
+	xdstest.NoError(t, err)
+	s.end()
+	s.end()
+	xdstest.NoError(t, logged.Wait(t.Context(), `certificate provider instance "closing"`))
+	xdstest.Equal(t, "lines in the log, which has the first panic", 1, lines()-before)
 }
 
 // A provider that could not be built is built again by a later handshake, and not by every one.
@@ -129,15 +104,12 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts, works := 0, false
 		p := of(&certprovider.KeyMaterial{Roots: x509.NewCertPool()})
-		s := newSource(&xdsresource.CertificateInstance{Instance: "x", Provider: &bootstrap.CertificateProvider{
-			PluginName: "moody",
-			Buildable: certprovider.NewBuildableConfig("test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
-				if attempts++; works {
-					return p
-				}
-				return nil
-			}),
-		}}, true)
+		s := newSource(&xdsresource.CertificateInstance{Instance: "x", Provider: builtBy("moody", func() certprovider.Provider {
+			if attempts++; works {
+				return p
+			}
+			return nil
+		})}, true)
 		fails := func() {
 			t.Helper()
 			if _, err := s.material(t.Context()); err == nil || !strings.Contains(err.Error(), `"x" (moody)`) || !strings.Contains(err.Error(), "did not start") {
@@ -169,12 +141,10 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := of(&certprovider.KeyMaterial{Roots: x509.NewCertPool()})
 		ready := make(chan struct{})
-		s := newSource(&xdsresource.CertificateInstance{Provider: &bootstrap.CertificateProvider{
-			Buildable: certprovider.NewBuildableConfig("test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
-				<-ready
-				return p
-			}),
-		}}, true)
+		s := newSource(&xdsresource.CertificateInstance{Provider: builtBy("", func() certprovider.Provider {
+			<-ready
+			return p
+		})}, true)
 		synctest.Wait()
 		s.close() // which does not wait for the plugin
 		close(ready)
