@@ -23,6 +23,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 type template = x509.Certificate
@@ -33,18 +34,14 @@ func leaf(t *testing.T, ca *testca.CA, edit func(*template)) *x509.Certificate {
 	c := &template{DNSNames: []string{"localhost"}, BasicConstraintsValid: true}
 	edit(c)
 	parsed, err := x509.ParseCertificate(ca.Pair(c).Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return parsed
 }
 
 func uri(t *testing.T, s string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return u
 }
 
@@ -114,19 +111,13 @@ func TestExpiredAuthority(t *testing.T) {
 	template.Subject.CommonName, template.IsCA, template.BasicConstraintsValid, template.KeyUsage = "old authority", true, true, x509.KeyUsageCertSign
 	pair := ca.Pair(template)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: []string{"a"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}, pair.Leaf, key.Public(), pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	signed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(pair.Leaf)
 	want := []string{`DNS "a"`, "old authority", "expired", pair.Leaf.NotAfter.UTC().Format(time.RFC3339)}
@@ -180,15 +171,11 @@ func TestURIsAreComparedAsTheyAre(t *testing.T) {
 			// The second one has the number of URIs in another class of tags, and is none.
 			for _, class := range []int{asn1.ClassContextSpecific, asn1.ClassUniversal} {
 				name, err := asn1.Marshal(asn1.RawValue{Class: class, Tag: tagURI, Bytes: []byte(san)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				names = append(names, name...)
 			}
 			sans, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: names})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			c.DNSNames, c.ExtraExtensions = nil, []pkix.Extension{{Id: oidSANs, Value: sans}}
 		})
 	}
@@ -478,13 +465,9 @@ func TestQuotationsAreBounded(t *testing.T) {
 	issuer, impostor := authority(), authority()
 	signed, err := x509.CreateCertificate(rand.Reader, &template{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)},
 		issuer.Leaf, issuer.Leaf.PublicKey, issuer.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	cert, err := x509.ParseCertificate(signed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	given := (&Requirements{Roots: testca.New(t).Pool()}).Verify([]*x509.Certificate{cert, impostor.Leaf})
 	if check(t, given, "longlong"); len(given.Error()) < 100_000 {
 		t.Fatalf("the error has %d characters, which need no bound", len(given.Error()))

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // value counts how often it is closed.
@@ -22,9 +24,7 @@ func TestValueLivesFromFirstHolderToLast(t *testing.T) {
 	var p Pool[string, *value]
 	acquire := func(key string) (*value, func()) {
 		v, release, err := p.Acquire(key, made)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return v, release
 	}
 	one, releaseOne := acquire("a")
@@ -70,9 +70,7 @@ func TestErrorOfMakeIsReturned(t *testing.T) {
 		t.Errorf("error %v, kept: %t", err, p.members["a"] != nil)
 	}
 	_, release, err := p.Acquire("a", made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	release()
 }
 
@@ -81,9 +79,7 @@ func TestCloseMayUseThePool(t *testing.T) {
 	t.Parallel()
 	var p Pool[string, *value]
 	inner, releaseInner, err := p.Acquire("inner", made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	_, release, err := p.Acquire("outer", func() (*value, func(), error) {
 		return new(value), func() {
 			if p.members["outer"] != nil {
@@ -92,9 +88,7 @@ func TestCloseMayUseThePool(t *testing.T) {
 			releaseInner()
 		}, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	release()
 	if inner.closed.Load() != 1 {
 		t.Error("the inner value is not closed")
