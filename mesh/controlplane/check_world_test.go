@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -131,9 +132,7 @@ func (way *checkWay) prepare(t testing.TB) {
 		}
 		for _, c := range []checkContent{checkX, checkY} {
 			r, err := newResource(it.name, it.parameters.Map(), way.resource(i, c))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			way.versions[i][c] = r.version
 		}
 	}
@@ -145,9 +144,7 @@ func (way *checkWay) prepare(t testing.TB) {
 	}
 	for _, text := range []string{"env=prod", "env=test"} {
 		byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": constraintsOfWord(t, text)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		way.nodes = append(way.nodes, byType)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -34,9 +35,7 @@ func TestAsks_OfFewAndManyConstraints(t *testing.T) {
 			req.ResourceLocatorsUnsubscribe = one
 			delete(want[i], shard)
 		}
-		if err := clients[i].handleRequest(req); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, clients[i].handleRequest(req))
 		table := store.tables[typeurl.Endpoints]
 		if table == nil {
 			continue

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -22,9 +23,7 @@ func newTestDelta(store *Store) *delta {
 
 func handleDelta(t testing.TB, p *delta, req *discoverypb.DeltaDiscoveryRequest) {
 	t.Helper()
-	if err := p.handleRequest(req); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, p.handleRequest(req))
 }
 
 func update(t testing.TB, store *Store, change func(*Tx)) {
@@ -102,9 +101,7 @@ func FuzzDelta_Requests(f *testing.F) {
 		{},
 	} {
 		data, err := proto.Marshal(req)
-		if err != nil {
-			f.Fatal(err)
-		}
+		xdstest.NoError(f, err)
 		f.Add(data, data, uint8(len(data)))
 		f.Add(data, []byte{}, uint8(0))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -44,9 +45,7 @@ func request(typeURL string, names ...string) *discoverypb.DiscoveryRequest {
 
 func mustHandle(t testing.TB, p *sotw, req *discoverypb.DiscoveryRequest) {
 	t.Helper()
-	if err := p.handleRequest(req); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, p.handleRequest(req))
 }
 
 // discard pushes what is due, and returns the number of resources sent.
@@ -96,9 +95,7 @@ func FuzzSotW_Requests(f *testing.F) {
 		{TypeUrl: typeurl.Cluster, ResponseNonce: "x", Node: &corepb.Node{ClientFeatures: []string{wrapFeature}}},
 	} {
 		data, err := proto.Marshal(req)
-		if err != nil {
-			f.Fatal(err)
-		}
+		xdstest.NoError(f, err)
 		f.Add(data, data, true)
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte, echoNonce bool) {

@@ -31,9 +31,7 @@ import (
 func limited(t *testing.T, store *Store, q *quotas, host byte) *delta {
 	t.Helper()
 	usage, err := q.open(&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 1}}, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return &delta{newStream(context.Background(), 1, ProtocolDelta, store, &Options{MaxResponseSize: 1 << 20}, usage)}
 }
 
@@ -65,9 +63,7 @@ func TestNamesArePaidForOnce(t *testing.T) {
 				} else {
 					req.ResourceNamesUnsubscribe = []string{name}
 				}
-				if err := streams[rng.IntN(n)].handleRequest(req); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, streams[rng.IntN(n)].handleRequest(req))
 			}
 			checkPayers(t, store, q)
 		}
@@ -288,9 +284,7 @@ func TestOthersHaveTurns(t *testing.T) {
 			turns++
 		}
 		err := step.do()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if turns < names-1 {
 			t.Errorf("a client %s: others had %d turns", step.name, turns)
 		}
@@ -444,9 +438,7 @@ func TestRelease_InAnyTurn(t *testing.T) {
 				}
 			})
 			if test.before != nil {
-				if err := test.before(st); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, test.before(st))
 				if protocol == ProtocolDelta {
 					pushed(t, &delta{st})
 				}
@@ -512,9 +504,7 @@ func TestManyClaimsAreComparedInPieces(t *testing.T) {
 		for i := range claims {
 			test.request.InitialResourceVersions[fmt.Sprint(i)] = "1"
 		}
-		if err := p.handleRequest(test.request); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, p.handleRequest(test.request))
 		if test.onDemand {
 			begun := <-answered
 			turns := 0

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -37,16 +38,12 @@ func FuzzLocators(f *testing.F) {
 	} {
 		for _, typeURL := range []string{typeurl.Cluster, typeurl.RouteConfiguration, dynparam.MapTypeURL} {
 			sotw, err := proto.Marshal(&discoverypb.DiscoveryRequest{TypeUrl: typeURL, ResourceLocators: list})
-			if err != nil {
-				f.Fatal(err)
-			}
+			xdstest.NoError(f, err)
 			delta, err := proto.Marshal(&discoverypb.DeltaDiscoveryRequest{
 				TypeUrl: typeURL, ResourceLocatorsSubscribe: list, ResourceLocatorsUnsubscribe: list[:1],
 				InitialResourceVersions: map[string]string{"a": "1", "xdstp://a/T/x": "2", "gone": "3"},
 			})
-			if err != nil {
-				f.Fatal(err)
-			}
+			xdstest.NoError(f, err)
 			f.Add(sotw, delta, uint16(len(delta)))
 		}
 	}

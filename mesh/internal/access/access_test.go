@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/access"
 )
 
@@ -107,24 +108,18 @@ func peerWith(t *testing.T, addr net.Addr, sans ...string) *peer.Peer {
 		name := asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: uriTag, Bytes: []byte(san)}
 		if strings.Contains(san, "/") {
 			uri, err := url.Parse(san)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			cert.URIs = append(cert.URIs, uri)
 		} else {
 			name.Tag = dnsTag
 			cert.DNSNames = append(cert.DNSNames, san)
 		}
 		raw, err := asn1.Marshal(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		names = append(names, raw...)
 	}
 	all, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: names})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	cert.Extensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: all}}
 	p.AuthInfo = credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}}
 	return p
@@ -150,9 +145,7 @@ func as(t *testing.T, sans ...string) context.Context {
 func parse(t *testing.T, text string) access.Rules {
 	t.Helper()
 	rules, err := access.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return rules
 }
 
@@ -304,9 +297,7 @@ func TestPeer(t *testing.T) {
 	t.Parallel()
 	tcp := func(addr string) net.Addr {
 		a, err := net.ResolveTCPAddr("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return a
 	}
 	socket := &net.UnixAddr{Name: "@", Net: "unix"}
