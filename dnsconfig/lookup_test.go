@@ -266,9 +266,7 @@ func TestWarnings(t *testing.T) {
 		before := warnings.Count(endpoint)
 		fake := new(fakeChannel)
 		r, err := NewBuilder(fast).Build(targetOf(w.Addr(), endpoint), fake, resolver.BuildOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		fake.await(t, "anything", anything)
 		r.Close()
 		xdstest.Equal(t, "warnings about "+endpoint, test.want, warnings.Count(endpoint)-before)

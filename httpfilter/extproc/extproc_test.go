@@ -261,9 +261,7 @@ func BenchmarkRPC(b *testing.B) {
 				if err == nil {
 					err = s.RecvMsg(reply)
 				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				xdstest.NoError(b, err)
 			}
 		})
 	}
