@@ -53,8 +53,7 @@ type Policy struct {
 type Kind int
 
 const (
-	// ForLocality leaves balance over the endpoints of a locality, and reconnect when a
-	// connection ends.
+	// ForLocality leaves balance over the endpoints of a locality.
 	ForLocality Kind = iota
 	// ForEndpoint leaves have one endpoint, for policies of ours. They stay idle until
 	// ExitIdle, and are not READY while outlier detection ejects the endpoint (gRFC A61,
@@ -191,11 +190,6 @@ func (p *Policy) reported() {
 	}
 	p.state = *report
 	p.changed()
-	if report.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
-		// Only a pick would wake an idle policy, and localities do not pick an idle one while
-		// another is READY.
-		p.ExitIdle()
-	}
 }
 
 // listener returns what calls the policy with the states of a SubConn that the policy has opened with a
