@@ -128,7 +128,7 @@ func (p *targetPolicy) UpdateClientConnState(s grpcbalancer.ClientConnState) err
 	p.root, p.cluster = r, config.Cluster
 	_, nested := xdsresource.PluginName(config.Cluster)
 	if config.Cluster == "" || nested {
-		p.cc.UpdateState(tree.Failing(fmt.Errorf("dynxds: the plugin names %s, which cannot be a cluster of it", bounds.Quote(config.Cluster)), nil))
+		p.cc.UpdateState(tree.Failing(fmt.Errorf("dynxds: the plugin names %s, which cannot be a cluster of it: have its lookup service, or default_target, name a Cluster", bounds.Quote(config.Cluster)), nil))
 	}
 	r.loop.Post(func() {
 		r.unfollow(before, p)
