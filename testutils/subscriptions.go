@@ -158,17 +158,11 @@ func isMember(name, collection string) bool {
 	return collection == wildcard || strings.HasPrefix(name, xdsname.Prefix) && xdsname.CollectionOf(name) == collection
 }
 
-// difference is what the subscriptions of a type are to know, and how that differs from what the client was told.
-type difference struct {
-	now   facts
-	isNew map[topic]bool // what a subscription was not told
-	gone  facts          // what collections have lost
-}
-
-// compare computes what all subscriptions are to know, and notes that they were told. With keepLost, what the client has and is to lose is
-// kept, for a response before its other types have changed (make before break).
-func (ts *typeState) compare(s *store, node *corepb.Node, keepLost bool) difference {
-	d := difference{facts{}, map[topic]bool{}, facts{}}
+// compare returns what all subscriptions are to know, of which topics one was not told, and what collections have lost, and notes that
+// the client was told. With keepLost, what the client has and is to lose is kept, for a response before its other types have changed
+// (make before break).
+func (ts *typeState) compare(s *store, node *corepb.Node, keepLost bool) (now facts, isNew map[topic]bool, gone facts) {
+	now, isNew, gone = facts{}, map[topic]bool{}, facts{}
 	for tp, sub := range ts.subscribed {
 		wanted := ts.wanted(s, node, tp, sub)
 		failed := wanted[tp].isError()
@@ -177,44 +171,44 @@ func (ts *typeState) compare(s *store, node *corepb.Node, keepLost bool) differe
 			if keepLost && old.isResource() && !v.isResource() && (of == tp || !failed) {
 				wanted[of] = old
 			} else if !still && !failed {
-				d.gone[of] = old
-				if _, known := d.now[of]; !known { // by another subscription
-					d.now[of] = nil
+				gone[of] = old
+				if _, known := now[of]; !known { // by another subscription
+					now[of] = nil
 				}
 			}
 		}
 		for of, v := range wanted {
 			// That a collection is not there is said only of one without members.
 			if old, known := sub.told[of]; (!known || v.isNews(old)) && (v != nil || len(wanted) == 1) {
-				d.isNew[of] = true
+				isNew[of] = true
 			}
-			if !d.now[of].isResource() {
-				d.now[of] = v
+			if !now[of].isResource() {
+				now[of] = v
 			}
 		}
 		sub.told = wanted
 	}
-	return d
+	return now, isNew, gone
 }
 
 // news returns what the client is to be told of a type, nil if there is nothing, and notes that it was told. keepLost is for compare.
 func (st *stream) news(ts *typeState, s *store, keepLost bool) *discoverypb.DeltaDiscoveryResponse {
-	d := ts.compare(s, st.node, keepLost)
-	all := ts.complete && (ts.unanswered || len(d.isNew)+len(d.gone) > 0)
+	now, isNew, gone := ts.compare(s, st.node, keepLost)
+	all := ts.complete && (ts.unanswered || len(isNew)+len(gone) > 0)
 	// sent are the names of which a resource is sent. A client takes a variant for all locators that it
 	// matches, in place of what they had: so what these have is sent with it.
 	sent := map[string]bool{}
-	for of, v := range d.now {
-		if ts.byLocators && v.isResource() && (d.isNew[of] || all) {
+	for of, v := range now {
+		if ts.byLocators && v.isResource() && (isNew[of] || all) {
 			sent[of.name] = true
 		}
 	}
 	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: ts.typeURL}
 	said := map[*variant]bool{} // several topics may have one
-	for _, of := range slices.SortedFunc(maps.Keys(d.now), func(a, b topic) int {
+	for _, of := range slices.SortedFunc(maps.Keys(now), func(a, b topic) int {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.which, b.which))
 	}) {
-		v, again := d.now[of], d.isNew[of] || sent[of.name]
+		v, again := now[of], isNew[of] || sent[of.name]
 		switch {
 		case v.isResource():
 			if (all || again) && !said[v] {
@@ -225,8 +219,8 @@ func (st *stream) news(ts *typeState, s *store, keepLost bool) *discoverypb.Delt
 			if again {
 				resp.ResourceErrors = append(resp.ResourceErrors, &discoverypb.ResourceError{ResourceName: ts.resourceName(of, v), ErrorDetail: v.err.Proto()})
 			}
-		case d.isNew[of] || d.gone[of] != nil:
-			st.remove(ts, of, d.gone[of], resp)
+		case isNew[of] || gone[of] != nil:
+			st.remove(ts, of, gone[of], resp)
 		}
 	}
 	nothing := len(resp.Resources)+len(resp.ResourceErrors)+len(resp.RemovedResources)+len(resp.RemovedResourceNames) == 0
