@@ -152,8 +152,8 @@ func (b *Bundle) close() {
 	if b.outdated.Load() {
 		b.end()
 	}
-	b.identity.close()
-	b.roots.close()
+	go b.identity.close()
+	go b.roots.close()
 }
 
 // Outdate has the connections of the Bundle end when it is released for the last time, with all of their streams, unless

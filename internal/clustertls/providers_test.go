@@ -92,8 +92,8 @@ func TestAProviderThatPanicsWhenItIsClosed(t *testing.T) {
 	s := newSource(&xdsresource.CertificateInstance{Instance: "closing", Provider: builtBy("", func() certprovider.Provider { return closePanics{} })}, true)
 	_, err := s.material(t.Context())
 	xdstest.NoError(t, err)
-	s.end()
-	s.end()
+	s.close()
+	s.close()
 	xdstest.NoError(t, logged.Wait(t.Context(), `certificate provider instance "closing"`))
 	xdstest.Equal(t, "lines in the log, which has the first panic", 1, lines()-before)
 }
@@ -131,7 +131,7 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 			xdstest.NoError(t, err)
 		}
 		xdstest.Equal(t, "attempts in the end", 3, attempts)
-		s.close()
+		go s.close()
 		synctest.Wait()
 		xdstest.Equal(t, "closed", 1, p.closed.Load())
 		s.built()
@@ -146,7 +146,7 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 			return p
 		})}, true)
 		synctest.Wait()
-		s.close() // which does not wait for the plugin
+		go s.close()
 		close(ready)
 		synctest.Wait()
 		xdstest.Equal(t, "closed", 1, p.closed.Load())

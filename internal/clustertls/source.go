@@ -89,14 +89,11 @@ func (s *source) recovered(err *error) {
 	}
 }
 
-// close does not wait for the plugin. The source may be nil.
+// close ends the provider. A plugin may block. The source may be nil.
 func (s *source) close() {
-	if s != nil {
-		go s.end()
+	if s == nil {
+		return
 	}
-}
-
-func (s *source) end() {
 	s.mu.Lock()
 	s.closed = true
 	provider := s.provider
