@@ -50,7 +50,7 @@ func NewBackend(id string, opts ...grpc.ServerOption) (*Backend, error) {
 		grpc.ChainStreamInterceptor(b.stream),
 	}, opts...)
 	server, err := loopback.StartServer(func() loopback.Run {
-		run := loopback.Run{GRPC: grpc.NewServer(opts...)}
+		run := loopback.Run{GRPC: grpc.NewServer(opts...), EndStreams: func() {}}
 		testgrpc.RegisterTestServiceServer(run.GRPC, &testService{id: id})
 		return run
 	}, nil)
@@ -105,10 +105,6 @@ func (b *Backend) SetBehaviour(f func(ctx context.Context, rpc RPC) error) {
 
 // Fail ends every new RPC with err; nil ends that.
 func (b *Backend) Fail(err error) {
-	if err == nil {
-		b.SetBehaviour(nil)
-		return
-	}
 	b.SetBehaviour(func(context.Context, RPC) error { return err })
 }
 
@@ -136,11 +132,9 @@ func (b *Backend) Wait(ctx context.Context, n int) error {
 func (b *Backend) begin(ctx context.Context) error {
 	var rpc RPC
 	rpc.Method, _ = grpc.Method(ctx)
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		rpc.Metadata = md
-		if a := md.Get(":authority"); len(a) > 0 {
-			rpc.Authority = a[0]
-		}
+	rpc.Metadata, _ = metadata.FromIncomingContext(ctx)
+	if a := rpc.Metadata.Get(":authority"); len(a) > 0 {
+		rpc.Authority = a[0]
 	}
 	rpc.Deadline, _ = ctx.Deadline()
 

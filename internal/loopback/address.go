@@ -30,16 +30,12 @@ var simulated atomic.Pointer[Network]
 // Simulate makes addresses that are reserved from now on those of a network in memory, so that test servers
 // listen there. nil ends that.
 func Simulate(n Network) {
-	if n == nil {
-		simulated.Store(nil)
-		return
-	}
 	simulated.Store(&n)
 }
 
 // Reserve returns an Address that is reserved until Release is called.
 func Reserve() (*Address, error) {
-	if n := simulated.Load(); n != nil {
+	if n := simulated.Load(); n != nil && *n != nil {
 		return &Address{(*n).Reserve(), (*n).Listen, func() {}}, nil
 	}
 	text, release, err := reserve()

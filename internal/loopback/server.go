@@ -16,9 +16,9 @@ type Server struct {
 
 	// life serialises starts and stops.
 	life sync.Mutex
-	// run is nil while the server is stopped; served is closed when its Serve has returned.
-	run    *Run
-	served chan struct{}
+	// run is nil while the server is stopped; serving is its Serve.
+	run     *Run
+	serving sync.WaitGroup
 }
 
 // Run is a gRPC server between a start and a stop.
@@ -26,7 +26,7 @@ type Run struct {
 	// GRPC has its services registered, and does not serve yet.
 	GRPC *grpc.Server
 	// EndStreams ends the streams of the services and waits for them, so that GracefulStop does not wait
-	// for clients. It is nil if there are none that last.
+	// for clients.
 	EndStreams func()
 }
 
@@ -54,22 +54,16 @@ func (s *Server) Addr() string { return s.addr.String() }
 func (s *Server) Stop() {
 	s.stop(func(run *Run) {
 		run.GRPC.Stop()
-		run.endStreams()
+		run.EndStreams()
 	})
 }
 
 // GracefulStop ends the streams that last, sends GOAWAY, and returns when the RPCs in flight have ended.
 func (s *Server) GracefulStop() {
 	s.stop(func(run *Run) {
-		run.endStreams()
+		run.EndStreams()
 		run.GRPC.GracefulStop()
 	})
-}
-
-func (r *Run) endStreams() {
-	if r.EndStreams != nil {
-		r.EndStreams()
-	}
 }
 
 func (s *Server) stop(how func(*Run)) {
@@ -79,7 +73,7 @@ func (s *Server) stop(how func(*Run)) {
 		return
 	}
 	how(s.run)
-	<-s.served
+	s.serving.Wait()
 	s.run = nil
 }
 
@@ -95,13 +89,10 @@ func (s *Server) Restart() error {
 	if s.wrap != nil {
 		listener = s.wrap(listener)
 	}
-	run, served := s.start(), make(chan struct{})
-	go func() {
-		defer close(served)
-		// Serve returns nil after Stop. If the listener fails, connections are refused.
-		_ = run.GRPC.Serve(listener)
-	}()
-	s.run, s.served = &run, served
+	run := s.start()
+	// Serve returns nil after Stop. If the listener fails, connections are refused.
+	s.serving.Go(func() { _ = run.GRPC.Serve(listener) })
+	s.run = &run
 	return nil
 }
 
