@@ -298,7 +298,7 @@ func TestFilesThatAreBeingWritten(t *testing.T) {
 	t.Parallel()
 	one, other := testca.New(t), testca.New(t)
 	roots := slices.Concat(one.PEM(), other.PEM())
-	issuer := one.Intermediate()
+	issuer := one.Authority("test intermediate CA")
 	leaf, key := issuer.Leaf()
 	chain := slices.Concat(leaf, issuer.PEM())
 	cut := func(text []byte) []byte { return text[:len(text)-20] }

@@ -72,7 +72,7 @@ func matcher(typ SANType, kind matching.StringKind, s string) Matcher {
 func TestChain(t *testing.T) {
 	t.Parallel()
 	ca, stranger := testca.New(t), testca.New(t)
-	middle := ca.Intermediate()
+	middle := ca.Authority("test intermediate CA")
 	good := func(*template) {}
 	depth := func(n uint32) *uint32 { return &n }
 	for _, tc := range []struct {

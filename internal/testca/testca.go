@@ -31,17 +31,11 @@ type CA struct {
 // New makes an authority.
 func New(t testing.TB) *CA {
 	t.Helper()
-	return (&CA{t: t}).authority("test CA")
+	return (&CA{t: t}).Authority("test CA")
 }
 
-// Intermediate makes an authority that this one certifies.
-func (ca *CA) Intermediate() *CA {
-	ca.t.Helper()
-	return ca.authority("test intermediate CA")
-}
-
-// authority makes an authority, certified by itself if the CA has no certificate yet.
-func (ca *CA) authority(name string) *CA {
+// Authority makes an authority that this one certifies.
+func (ca *CA) Authority(name string) *CA {
 	ca.t.Helper()
 	next := &CA{t: ca.t}
 	next.cert, next.key, next.pem = ca.sign(&x509.Certificate{
