@@ -119,13 +119,11 @@ func Why(c *inspect.Cluster) string {
 	case inspect.PhaseDormant:
 		return "no RPC has needed the cluster yet"
 	}
-	all := alternatives(c)
-	for i := range all {
-		if all[i].InUse {
-			return all[i].label + " is in use: " + why(all, i, i)
-		}
+	all, used := alternatives(c)
+	if used < 0 {
+		return c.Error
 	}
-	return c.Error
+	return all[used].label + " is in use: " + why(all, used, used)
 }
 
 // waits says for what RPCs of a cluster wait.
@@ -147,8 +145,7 @@ func waits(c *inspect.Cluster) string {
 // Reasons says in words why each member of an aggregate cluster, or each priority of another one, is in use, or is not. Reasons are empty for
 // priorities that only their resource describes.
 func Reasons(c *inspect.Cluster) []string {
-	all := alternatives(c)
-	used := slices.IndexFunc(all, func(a alternative) bool { return a.InUse })
+	all, used := alternatives(c)
 	texts := make([]string, len(all))
 	for i := range all {
 		texts[i] = why(all, i, used)
@@ -162,14 +159,15 @@ type alternative struct {
 	*inspect.Use
 }
 
-func alternatives(c *inspect.Cluster) (all []alternative) {
+// alternatives returns those of a cluster, and the index of the one in use, -1 if none is.
+func alternatives(c *inspect.Cluster) (all []alternative, used int) {
 	for i := range c.Members {
 		all = append(all, alternative{fmt.Sprintf("cluster %q", c.Members[i].Cluster.Name), &c.Members[i].Use})
 	}
 	for i := range c.Priorities {
 		all = append(all, alternative{fmt.Sprintf("priority %d", c.Priorities[i].Number), &c.Priorities[i].Use})
 	}
-	return all
+	return all, slices.IndexFunc(all, func(a alternative) bool { return a.InUse })
 }
 
 // why says whether the i-th alternative works, and why it is in use or another, -1: none, is.
