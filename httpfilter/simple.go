@@ -86,8 +86,6 @@ func ParseStruct[C any](config *anypb.Any) (C, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(encoded))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		return c, err
-	}
-	return c, nil
+	err = d.Decode(&c)
+	return c, err
 }

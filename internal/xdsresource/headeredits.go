@@ -3,6 +3,7 @@
 package xdsresource
 
 import (
+	"cmp"
 	"slices"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -70,9 +71,7 @@ func (d *routeDecoder) headerMutations(at *faults.Path, pb headerFields, above *
 	if len(request)+len(response) == 0 {
 		return above
 	}
-	if above == nil {
-		above = &HeaderMutations{}
-	}
+	above = cmp.Or(above, &HeaderMutations{})
 	return &HeaderMutations{
 		Request:  d.order(levelOf(request), above.Request),
 		Response: d.order(levelOf(response), above.Response),

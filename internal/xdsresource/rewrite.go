@@ -96,12 +96,7 @@ func isPath(s string) bool { return strings.HasPrefix(s, "/") && isVisible(s) }
 
 // isVisible reports whether s has no blank and no control character in it.
 func isVisible(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] == 0x7f {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
 }
 
 // rewrite decodes the rewrites of a RouteAction. It returns nil if there are

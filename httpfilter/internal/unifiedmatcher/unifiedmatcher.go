@@ -221,12 +221,7 @@ func (p *parser[A]) predicate(at *faults.Path, pb *matcherpb.Matcher_MatcherList
 // anyOf holds if any of the operands holds, or does not.
 func anyOf(operands []condition, hold bool) condition {
 	return func(s *subject) bool {
-		for _, holds := range operands {
-			if holds(s) == hold {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(operands, func(holds condition) bool { return holds(s) == hold })
 	}
 }
 
