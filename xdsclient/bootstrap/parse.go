@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,9 +24,7 @@ func Parse(source string, data []byte) (*Config, error) { return parse(source, d
 
 // parse is Parse with the URIs of servers that are trusted whatever the document says.
 func parse(source string, data []byte, trusted []string) (*Config, error) {
-	if source == "" {
-		source = inMemory
-	}
+	source = cmp.Or(source, inMemory)
 	c, found := &Config{Source: source, trusted: trusted}, &Faults{Source: "xDS bootstrap " + source}
 	if len(data) > maxSize {
 		found.Addf(nil, "expected at most %d bytes, found %d", maxSize, len(data))
@@ -99,10 +98,7 @@ func (c *Config) parse(top jsondoc.Object) {
 	c.Authorities = c.parseAuthorities(top.Optional("authorities"))
 	c.CertificateProviders = parseProviders(top.Optional("certificate_providers"))
 	c.AllowedServices = parseServices(top.Optional("allowed_grpc_services"))
-	c.ClientListenerTemplate = top.Field("client_default_listener_resource_name_template").Text()
-	if c.ClientListenerTemplate == "" {
-		c.ClientListenerTemplate = "%s"
-	}
+	c.ClientListenerTemplate = cmp.Or(top.Field("client_default_listener_resource_name_template").Text(), "%s")
 	c.ServerListenerTemplate = top.Field("server_listener_resource_name_template").Text()
 	c.Constraints = parseConstraints(top.Optional("dynamic_parameter_constraints"), top.Optional("node_metadata_constraints"), c.Node.GetMetadata())
 	c.DNSFallback = parseDNSFallback(top.Optional("dns_fallback"))
