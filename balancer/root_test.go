@@ -278,7 +278,7 @@ func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 		tr.policy.ExitIdle()
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "a:1", "c:1")
-		tr.ExpectState("after ExitIdle", connectivity.Ready)
+		xdstest.Equal(t, "the state after ExitIdle", connectivity.Ready, tr.CC.State().ConnectivityState)
 	})
 }
 

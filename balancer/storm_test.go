@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // storm draws what happens to two clusters, A and B, each of which may be an aggregate one over X, Y
@@ -162,7 +163,7 @@ func TestStormEndsLikeAFreshStart(t *testing.T) {
 				t.Errorf("RPCs go to %q, after a fresh start to %q", got, want)
 			}
 			tr.ExpectOpen("at the end", fresh.CC.Open()...)
-			tr.ExpectState("at the end", fresh.CC.State().ConnectivityState)
+			xdstest.Equal(t, "the state at the end", fresh.CC.State().ConnectivityState, tr.CC.State().ConnectivityState)
 		}))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -45,14 +44,6 @@ func (b *Bed) ExpectOpen(when string, want ...string) {
 	synctest.Wait()
 	if diff := cmp.Diff(append([]string{}, want...), b.CC.Open()); diff != "" {
 		b.T.Errorf("%s: open connections (-want +got):\n%s", when, diff)
-	}
-}
-
-// ExpectState checks the connectivity state of the channel.
-func (b *Bed) ExpectState(when string, want connectivity.State) {
-	b.T.Helper()
-	if got := b.CC.State().ConnectivityState; got != want {
-		b.T.Errorf("%s: the state is %v, want %v", when, got, want)
 	}
 }
 

@@ -7,6 +7,7 @@
 package leaf
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -109,10 +110,7 @@ func (p *Policy) parse(text string) {
 	if p.parser == nil {
 		return
 	}
-	if text == "" {
-		text = "{}"
-	}
-	if p.config, p.configErr = p.parser.ParseConfig(json.RawMessage(text)); p.configErr != nil {
+	if p.config, p.configErr = p.parser.ParseConfig(json.RawMessage(cmp.Or(text, "{}"))); p.configErr != nil {
 		p.configErr = fmt.Errorf("load-balancing policy %q does not take the configuration %s: %s",
 			p.name, bounds.Text(text, bounds.ErrorText), bounds.Text(p.configErr.Error(), bounds.ErrorText))
 	}
