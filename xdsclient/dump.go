@@ -11,7 +11,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/secrets"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -154,13 +153,13 @@ type Failure struct {
 // Cached reports whether there is a resource in use.
 func (r *ResourceDump) Cached() bool { return r.payload != nil }
 
-// Any returns the resource in use as the server sent it, but with "*" for private keys, passwords and tokens, or nil. A
-// collection is none: its members have entries of their own. Value is shared with the client.
+// Any returns the resource in use as the server sent it, or nil. A collection is
+// none: its members have entries of their own. Value is shared with the client.
 func (r *ResourceDump) Any() *anypb.Any {
 	if !r.Cached() || r.collection {
 		return nil
 	}
-	return secrets.Hide(r.payload.resource(r.typ))
+	return r.payload.resource(r.typ)
 }
 
 // Value returns the resource in use as ResourceType.Decode made it, or nil. A collection has

@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/secrets"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -153,6 +154,7 @@ func asJSON(a *anypb.Any) json.RawMessage {
 	if a == nil {
 		return nil
 	}
+	a = secrets.Hide(a)
 	if !protofield.Deeper(a.GetValue(), maxDepth) {
 		if m, err := a.UnmarshalNew(); err == nil {
 			if text, err := (protojson.MarshalOptions{UseProtoNames: true}).Marshal(m); err == nil {

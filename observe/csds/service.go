@@ -24,6 +24,7 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/internal/secrets"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -72,7 +73,7 @@ const maxDepth = 100
 // bytes: whoever prints an answer as JSON copies a message in an Any once for each Any that it is in,
 // so that a resource of a megabyte takes a gigabyte to print.
 func content(r *xdsclient.ResourceDump) *anypb.Any {
-	a := r.Any()
+	a := secrets.Hide(r.Any())
 	if !protofield.Deeper(a.GetValue(), maxDepth) {
 		return a
 	}
