@@ -18,11 +18,13 @@ import (
 // them on the wire, by the descriptors of the messages, also in an Any. What is in a TypedStruct, or in a message of a type
 // that the program does not know, stays as it is.
 func Hide(a *anypb.Any) *anypb.Any {
-	value := bytes.Clone(a.GetValue())
-	if !hide(typeOf(a.GetTypeUrl()), value, false) {
+	hidden := new(anypb.Any)
+	b, _ := proto.Marshal(a) // what was received can be sent
+	if !hide(hidden.ProtoReflect().Descriptor(), b, false) {
 		return a
 	}
-	return &anypb.Any{TypeUrl: a.GetTypeUrl(), Value: value}
+	_ = proto.Unmarshal(b, hidden)
+	return hidden
 }
 
 // unmarked are the names of texts that are secrets although no annotation says so.
@@ -39,7 +41,7 @@ func hide(d protoreflect.MessageDescriptor, b []byte, all bool) (found bool) {
 		}
 		return all && len(b) > 0
 	}
-	var url string                                              // of an Any, whose fields are in this order
+	var inAny protoreflect.MessageDescriptor                    // by the type_url, which comes before the value
 	_ = protofield.Each(b, "", func(f protofield.Field) error { // what is malformed is not looked into
 		field := d.Fields().ByNumber(f.Number)
 		if field == nil || f.Kind != protowire.BytesType || d.IsMapEntry() && f.Number == 1 {
@@ -50,22 +52,15 @@ func hide(d protoreflect.MessageDescriptor, b []byte, all bool) (found bool) {
 		case d.FullName() != "google.protobuf.Any":
 			secret = secret || proto.HasExtension(field.Options(), annotations.E_Sensitive) || unmarked[field.Name()] && field.Kind() == protoreflect.StringKind
 		case f.Number == 1:
-			url = string(f.Value)
+			if t, _ := protoregistry.GlobalTypes.FindMessageByURL(string(f.Value)); t != nil {
+				inAny = t.Descriptor()
+			}
 			return nil
 		default:
-			of = typeOf(url)
+			of = inAny
 		}
 		found = hide(of, f.Value, secret) || found
 		return nil
 	})
 	return found
-}
-
-// typeOf returns the type with that URL, or nil if the program does not know it.
-func typeOf(url string) protoreflect.MessageDescriptor {
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(url)
-	if err != nil {
-		return nil
-	}
-	return t.Descriptor()
 }

@@ -13,11 +13,6 @@ func claim(name, version string) *entry {
 // claimed reports whether the entry is a claim.
 func (e *entry) claimed() bool { return e.asResource() != nil && e.resource.packed == nil }
 
-// stale returns what a client may have of the variant of an entry: not the entry itself.
-func (e *entry) stale() *entry {
-	return &entry{resource: &Resource{name: e.name(), parameters: e.parameters(), packed: new(anypb.Any)}}
-}
-
 // acceptClaim records a version that the client claims to have as sent. If too many claims are kept, those for
 // names are forgotten, and those for members of collections are an error, as the client would keep what no
 // longer exists. The caller holds Store.mu for reading, and stream.mu.
@@ -84,8 +79,8 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 			sub.setSent(tp, e)
 		case wanted, same && sub.besideWildcard(tp, e) && !chosen[e]:
 			// The client may have the variant: with another version, from before the error, which is none for a wildcard, for another
-			// subscription, or as one that it takes for a member of the wildcard.
-			sub.setSent(tp, e.stale())
+			// subscription, or as one that it takes for a member of the wildcard. It does not have the entry itself.
+			sub.setSent(tp, &entry{resource: &Resource{name: e.name(), parameters: e.parameters(), packed: new(anypb.Any)}})
 			sub.items.addLater(tp, true)
 		}
 	}

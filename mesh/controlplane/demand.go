@@ -68,8 +68,6 @@ func isCollection(typeURL string, name nameKey) bool {
 	return name.isGlob() || name == wildcardKey && hasWildcard(typeURL)
 }
 
-func (a *ask) isCollection() bool { return isCollection(a.table.typeURL, a.name) }
-
 // awaited stands for the answer that a source has not given yet.
 var awaited = &entry{}
 
@@ -304,5 +302,5 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 // notify makes the answer due for one subscriber. An answer of nil to a collection says that its members are there.
 func (d *Demand) notify(sub *subscription, old *entry) {
 	sub.refuseWildcard(d.ask)
-	sub.entryChanged(d.ask, old, d.answer != nil || d.ask.isCollection())
+	sub.entryChanged(d.ask, old, d.answer != nil || d.Collection())
 }

@@ -119,10 +119,6 @@ func (l *locator) isDenied() bool { return l.refused != nil && l.refused.denied 
 // markSpelling begins the key of an ask for a name in another than its canonical form. No other key begins so.
 const markSpelling = "~"
 
-func spelledKey(key, name string) string {
-	return fmt.Sprintf("%s%d %s%s", markSpelling, len(key), key, name)
-}
-
 // boundKey returns the key of an ask from that of its locator and what the client's node adds. Keys of constraints and of
 // refused locators do not begin with "&".
 func boundKey(key string, bound dynparam.Constraints) string {

@@ -52,17 +52,12 @@ func newRetention() retention {
 	return w
 }
 
-// delaysRemoval reports whether other resources refer to those of the type.
-func delaysRemoval(typeURL string) bool {
-	return typeURL != typeurl.Listener && typeURL != dynparam.MapTypeURL
-}
-
 // retain keeps for the client what the store has just deleted, and reports whether it does. old
 // is nil if it was not a deletion.
 func (sub *subscription) retain(tp topic, old *entry) bool {
 	s := sub.stream
 	switch {
-	case s.opts.RemovalDelay <= 0 || s.released || !delaysRemoval(sub.typeURL):
+	case s.opts.RemovalDelay <= 0 || s.released || sub.typeURL == typeurl.Listener || sub.typeURL == dynparam.MapTypeURL: // no resource refers to these
 		return false
 	case sub.mode == pushChanged && !s.reportsAbsence:
 		return false

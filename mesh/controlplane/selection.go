@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"fmt"
 	"hash/maphash"
 	"iter"
 	"strings"
@@ -207,7 +208,7 @@ func (sub *subscription) keyFor(tp topic, l *locator) string {
 		key = l.askKey()
 	}
 	if tp.name.collection != "" && xdsname.Canonical(l.name) != l.name {
-		key = spelledKey(key, l.name)
+		key = fmt.Sprintf("%s%d %s%s", markSpelling, len(key), key, l.name)
 	}
 	return key
 }

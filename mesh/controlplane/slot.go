@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -87,9 +86,6 @@ func (s *slot) delete(parameters string) {
 
 // variantChange is the change of one variant. One of old and now may be nil.
 type variantChange struct{ old, now *entry }
-
-// of returns the variant, as it is now if it still is.
-func (c variantChange) of() *entry { return cmp.Or(c.now, c.old) }
 
 // changes returns what differs from a slot, which may be nil, that this one replaces. Variants that do not differ stay the old ones.
 func (s *slot) changes(old *slot) (changes []variantChange) {

@@ -98,7 +98,7 @@ func newStream(ctx context.Context, id uint64, protocol Protocol, store *Store, 
 	return &stream{
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: from},
 		opts:   opts, ctx: ctx, store: store, reportsAbsence: protocol == ProtocolDelta || opts.NotFoundErrors, usage: u, replies: replies{usage: u},
-		nonces: newNonces(), wake: make(chan struct{}, 1), failing: make(chan struct{}),
+		nonces: nonces{prefix: fmt.Sprintf("%08x", rand.Uint32())}, wake: make(chan struct{}, 1), failing: make(chan struct{}),
 		subs: map[string]*subscription{}, retention: newRetention(),
 	}
 }
@@ -381,8 +381,6 @@ type nonces struct {
 	prefix string
 	last   uint64
 }
-
-func newNonces() nonces { return nonces{prefix: fmt.Sprintf("%08x", rand.Uint32())} }
 
 func (n *nonces) next() string {
 	n.last++

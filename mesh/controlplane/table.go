@@ -120,7 +120,7 @@ func (a *ask) notifyOf(key nameKey, before, s *slot, changes []variantChange) {
 			sub.endRetainedIf(func(tp topic, _ *entry) bool { return tp.name == key })
 		}
 		for _, change := range changes {
-			of := change.of().parameters()
+			of := cmp.Or(change.now, change.old).parameters()
 			if !a.constraints.Match(of) {
 				continue
 			}

@@ -157,7 +157,7 @@ func (s *subscription) change(tx *controlplane.Tx, renewed bool) {
 	switch {
 	case st != nil:
 		tx.AnswerError(d, st)
-	case s.raw == nil, s.expired, s.removed():
+	case s.raw == nil, s.expired, s.err != nil && s.err.Kind == xdsclient.KindDoesNotExist: // clients decide themselves what becomes of it (gRFC A88)
 		tx.Answer(d, nil)
 	default:
 		answerResource(tx, d, s.raw.as(d.Name), s.beside())
@@ -182,12 +182,6 @@ func (s *subscription) beside() *status.Status {
 		return nil
 	}
 	return errAlone
-}
-
-// removed reports whether upstream no longer has the resource that is still in use. Clients decide
-// themselves what becomes of it (gRFC A88).
-func (s *subscription) removed() bool {
-	return s.err != nil && s.err.Kind == xdsclient.KindDoesNotExist
 }
 
 // errorToPass returns the error that the subscribers get in place of a resource, or nil. An error

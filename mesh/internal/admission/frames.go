@@ -26,11 +26,6 @@ type frames struct {
 	padded bool
 }
 
-// afterPreface skips the client's preface.
-func (f *frames) afterPreface() {
-	f.have, f.rest, f.header[3] = headerSize, prefaceSize, frameSettings
-}
-
 // follow goes on with the next bytes, whatever their boundaries.
 func (f *frames) follow(b []byte) {
 	for len(b) > 0 {

@@ -48,7 +48,7 @@ func (m *message) size() int64 {
 func newReceiver(c net.Conn, gate *Gate, host string) *receiver {
 	r := &receiver{Conn: c, gate: gate, host: host, done: make(chan struct{}), messages: map[uint32]*message{}}
 	r.in = frames{on: r.arrived, end: r.ended}
-	r.in.afterPreface()
+	r.in.have, r.in.rest, r.in.header[3] = headerSize, prefaceSize, frameSettings // skips the preface
 	r.out = frames{on: func(byte, uint32, []byte) {}, end: r.ended}
 	return r
 }

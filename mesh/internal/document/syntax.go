@@ -24,7 +24,7 @@ func (s *source) syntaxError(text []byte, err error) (line int, problem, suggest
 	}
 	line, problem = yamlError(err)
 	// The library names the line before a tab, or none.
-	if tab, ok := tabIndented(text, line); ok && aboutTab(problem) {
+	if tab, ok := tabIndented(text, line); ok && (strings.Contains(problem, "tab character") || strings.Contains(problem, "cannot start any token")) {
 		return tab, "this is not YAML: a tab in the indentation", "use spaces"
 	}
 	if at := brokenLine(text); at > 0 {
@@ -95,11 +95,6 @@ func yamlError(err error) (line int, problem string) {
 	}
 	line, _ = strconv.Atoi(m[1])
 	return line, m[2]
-}
-
-// aboutTab reports whether a problem of the YAML library may be due to a tab.
-func aboutTab(problem string) bool {
-	return strings.Contains(problem, "tab character") || strings.Contains(problem, "cannot start any token")
 }
 
 // tabIndented finds a tab in the indentation of the line from, or of the one after it.

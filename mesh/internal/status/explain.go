@@ -36,7 +36,7 @@ func explained(address string, clients []*client, request explain.Request, by fu
 	target := request.Target
 	var meant, others []*client // A process may have a client for each target, whose scope is the target.
 	for _, c := range clients {
-		switch in := c.inScope(target); {
+		switch in := slices.ContainsFunc(strings.Split(c.scope, ", "), func(one string) bool { return explain.SameTarget(one, target) }); {
 		case c.isNone() && in:
 			return nil, fmt.Errorf("%s: DNS resolves %s there, and no route decides: there is no bootstrap", address, target)
 		case c.isNone():
@@ -100,11 +100,6 @@ func clientOf(address string, config *statuspb.ClientConfig) *client {
 
 // isNone reports whether it stands for the channels of dynxds that have no client, which DNS resolves for want of a bootstrap.
 func (c *client) isNone() bool { return c.Client.Name == "" && c.State != nil && len(c.Resources) == 0 }
-
-// inScope reports whether a client is for a target.
-func (c *client) inScope(target string) bool {
-	return slices.ContainsFunc(strings.Split(c.scope, ", "), func(one string) bool { return explain.SameTarget(one, target) })
-}
 
 // resourceOf returns a resource as the client has it. With an error it is not to be explained by.
 func resourceOf(c *entry) (*explain.Resource, error) {
