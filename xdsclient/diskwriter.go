@@ -103,7 +103,11 @@ func cacheOf(cfg *bootstrap.Config) *diskcache.Cache {
 	identity := *cfg
 	identity.ResourceCache.Directory, identity.DNSFallback = "", ""
 	// Another program with the same bootstrap uses other resources. There are no arguments in some programs in C that link Go.
-	program := sha256.Sum256([]byte(identity.WithNode(identity.Node).Fingerprint() + " " + filepath.Base(filepath.Join(os.Args[:min(len(os.Args), 1)]...))))
+	path := ""
+	if len(os.Args) > 0 {
+		path = os.Args[0]
+	}
+	program := sha256.Sum256([]byte(identity.WithNode(identity.Node).Fingerprint() + " " + filepath.Base(path)))
 	return diskcache.New(cfg.ResourceCache.Directory, hex.EncodeToString(program[:]), cfg.ResourceCache.MaxAge)
 }
 
