@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -39,8 +40,10 @@ func TestBundlesAreShared(t *testing.T) {
 		t.Error(err)
 	}
 	held()
-	for p.closed.Load() != 1 {
-		runtime.Gosched()
+	for deadline := time.Now().Add(10 * time.Second); p.closed.Load() != 1; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the provider is closed %d times, want once", p.closed.Load())
+		}
 	}
 	// Its handshakes fail from now on.
 	_, err := serve(t, withNames(ca, "a")).handshake(t, one)

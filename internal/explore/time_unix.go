@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// processTime returns the CPU time of the process. runtime/metrics has only that of threads that run or want to, as of the last collection of garbage.
+// processTime returns the CPU time of the process. In runtime/metrics this time includes the waiting of threads, and is only as new as the last garbage
+// collection.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

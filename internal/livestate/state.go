@@ -195,7 +195,7 @@ type SplitCluster struct {
 	Minute outcomes.Minute `json:"minute"`
 }
 
-// JSON returns the State as it leaves the process, without what is beyond the bounds. Only here are long names cut: until then, names
+// JSON returns the State as it leaves the process, without what is beyond the bounds. Long names are cut here and not before, as names
 // are keys.
 func (s *State) JSON() []byte {
 	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)

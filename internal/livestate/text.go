@@ -159,7 +159,7 @@ type alternative struct {
 	*inspect.Use
 }
 
-// alternatives returns those of a cluster, and the index of the one in use, -1 if none is.
+// alternatives returns the members or priorities of a cluster, and the index of the one in use, or -1.
 func alternatives(c *inspect.Cluster) (all []alternative, used int) {
 	for i := range c.Members {
 		all = append(all, alternative{fmt.Sprintf("cluster %q", c.Members[i].Cluster.Name), &c.Members[i].Use})

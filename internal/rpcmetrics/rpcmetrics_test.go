@@ -179,7 +179,8 @@ func TestInFlight(t *testing.T) {
 	collect()
 }
 
-// The certificates that the process presents are reported as long as they may be, also without a configuration. The test is not parallel: they are those of all tests.
+// The certificates that the process presents are reported while they are in use, also without a configuration. The test is not parallel, as the
+// process has one list of certificates.
 func TestCertificates(t *testing.T) {
 	register()
 	files := testca.NewFiles(t)

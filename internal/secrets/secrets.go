@@ -41,7 +41,8 @@ func hide(d protoreflect.MessageDescriptor, b []byte, all bool) (found bool) {
 		}
 		return all && len(b) > 0
 	}
-	var inAny protoreflect.MessageDescriptor                    // by the type_url, which comes before the value
+	// inAny is the type of an Any's value. The type_url comes first.
+	var inAny protoreflect.MessageDescriptor
 	_ = protofield.Each(b, "", func(f protofield.Field) error { // what is malformed is not looked into
 		field := d.Fields().ByNumber(f.Number)
 		if field == nil || f.Kind != protowire.BytesType || d.IsMapEntry() && f.Number == 1 {

@@ -34,7 +34,7 @@ const (
 	custom = "type.googleapis.com/google.protobuf.StringValue"
 )
 
-// testTimeout ends a test that hangs: it is for one response, as all of them take longer under load.
+// testTimeout ends a test that waits so long for one response. All responses of a test may take longer, on a machine under load.
 const testTimeout = 30 * time.Second
 
 // testServer is a control plane on loopback.

@@ -292,7 +292,7 @@ func (w *composer) composeAbsence(tp topic, a *ask, old *entry, again bool) {
 	}
 }
 
-// composeEntry tells the client of a resource or an error, or of what is new beside a resource that it has.
+// composeEntry tells the client of a resource, of an error in its place, or of a new error beside a resource that the client has.
 func (w *composer) composeEntry(tp topic, a *ask, old, now *entry, due item) {
 	sub := w.sub
 	sameBeside := old != nil && old.beside.same(now.beside)

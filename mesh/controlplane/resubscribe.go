@@ -44,7 +44,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 }
 
 // choose changes the selection, and makes due what the client has subscribed to. The client may have some of that from before; over delta,
-// only its first request lists what it has.
+// only the first request lists what the client has.
 func (r *resubscription) choose() error {
 	r.lock()
 	defer r.unlock()

@@ -58,7 +58,7 @@ type Underlying struct {
 	States pmap.Map[*Config]
 }
 
-// SameList reports whether both have the same list of clusters under an aggregate one. Each may be nil, which has none.
+// SameList reports whether both are aggregate clusters with the same list of clusters under them. A nil Config is none.
 func (c *Config) SameList(o *Config) bool {
 	return c != nil && o != nil && c.Underlying != nil && o.Underlying != nil && slices.Equal(c.Underlying.Names, o.Underlying.Names)
 }

@@ -27,7 +27,7 @@ type Store struct {
 	prefix  string
 
 	mu sync.Mutex
-	// client is nil before the first use, and after a login that failed. used is what it was made of: files may have changed since.
+	// client is nil before the first use, and after a login that failed. used is the configuration of the client, whose files may have changed since.
 	client *clientv3.Client
 	used   clientv3.Config
 	closed bool

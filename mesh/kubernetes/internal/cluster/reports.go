@@ -22,8 +22,8 @@ func (s *Source) routeReports() (list []meshroute.Report) {
 		}
 		faults := &document.Faults{}
 		errors.As(r.Faults, &faults)
-		for _, fault := range faults.List {
-			add(meshroute.Error, fault.Path, document.Fault{Line: fault.Line, Problem: fault.Problem, Suggestion: fault.Suggestion}.String())
+		for _, f := range faults.List {
+			add(meshroute.Error, f.Path, document.Fault{Line: f.Line, Problem: f.Problem, Suggestion: f.Suggestion}.String())
 		}
 		for _, ignored := range r.Ignored {
 			add(meshroute.Warning, "", ignored+", which has no effect")
