@@ -118,7 +118,8 @@ func (s *script) ask(name, verb, rest string, words []string) string {
 		h := s.server(rest + ":1")
 		return fmt.Sprintf("%q of %d", h.Open(), len(h.Began()))
 	case "providers":
-		return fmt.Sprint(s.securities.closed.Load(), " closed")
+		synctest.Wait()
+		return fmt.Sprint(s.securities.providers.Load(), " open")
 	case "made":
 		return fmt.Sprint(s.CC.Made(long(rest)))
 	case "look-ups":

@@ -3,6 +3,7 @@ package balancer_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,14 +24,17 @@ import (
 // securities are what the clusters of a script may ask for, by name. Each of "old" and "new" does for the other; they differ in the server name
 // that is sent. "strict" asks for more.
 type securities struct {
-	byName map[string]*xdsresource.Security
-	closed atomic.Int64 // certificate providers
+	byName    map[string]*xdsresource.Security
+	providers atomic.Int64 // certificate providers that are not closed
 }
 
 func newSecurities(t testing.TB) *securities {
 	s := new(securities)
 	provider := &bootstrap.CertificateProvider{Buildable: certprovider.NewBuildableConfig(t.Name(), nil,
-		func(certprovider.BuildOptions) certprovider.Provider { return &countedProvider{closed: &s.closed} })}
+		func(certprovider.BuildOptions) certprovider.Provider {
+			s.providers.Add(1)
+			return &countedProvider{&s.providers}
+		})}
 	s.byName = map[string]*xdsresource.Security{
 		"none": nil, "old": decodeSecurity(t, `sni: "old"`, provider), "new": decodeSecurity(t, `sni: "new"`, provider),
 		"strict": decodeSecurity(t, `sni: "old"`, provider, "san"),
@@ -38,16 +42,15 @@ func newSecurities(t testing.TB) *securities {
 	return s
 }
 
-type countedProvider struct{ closed *atomic.Int64 }
+type countedProvider struct{ open *atomic.Int64 }
 
 func (*countedProvider) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) {
 	return nil, errors.New("not used")
 }
 
-func (p *countedProvider) Close() { p.closed.Add(1) }
+func (p *countedProvider) Close() { p.open.Add(-1) }
 
 func decodeSecurity(t testing.TB, fields string, provider *bootstrap.CertificateProvider, sans ...string) *xdsresource.Security {
-	t.Helper()
 	c := xdsmsg.EDSCluster("backend", "")
 	c.TransportSocket = xdsmsg.TLSSocket(xdsmsg.With(xdsmsg.UpstreamTLS("", "roots", sans...), "%s", fields))
 	value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{
@@ -73,12 +76,8 @@ func (s *script) useCredentials(xds bool) {
 		for name, security := range s.securities.byName {
 			of, release := pool.Acquire(backend, &xdsresource.Cluster{Security: security})
 			release()
-			switch {
-			case of != b:
-			case security == nil:
-				return ""
-			default:
-				return "/" + name
+			if of == b {
+				return strings.TrimSuffix("/"+name, "/none")
 			}
 		}
 		return "/unknown"

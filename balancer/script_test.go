@@ -88,7 +88,7 @@ import (
 //	localities                 what they say of its endpoints
 //	traffic                    the counts of its RPCs
 //	made a                     how many connections to a there have been
-//	providers                  how many certificate providers are closed
+//	providers                  how many certificate providers are open
 //	look-ups                   how often the names of its endpoints were to be looked up again, up to 5
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, "testdata/*.txt", 36, func(t testing.TB) func(string) string { return newScript(t).step })
