@@ -236,8 +236,9 @@ func (st *loadStream) add(report []*endpointpb.ClusterStats) {
 				s.Dropped[d.GetCategory()] += d.GetDroppedCount()
 			}
 		}
+		running := map[*LocalityLoad]uint64{}
 		for _, at := range stats.GetUpstreamLocalityStats() {
-			if st.addLocality(s, at) {
+			if st.addLocality(s, at, running) {
 				recent.add(RecentLoad{Issued: at.GetTotalIssuedRequests(), Succeeded: at.GetTotalSuccessfulRequests(), Failed: at.GetTotalErrorRequests()})
 			}
 		}
@@ -253,8 +254,9 @@ func (s *loadSum) recentIn(number int64) *intervalLoad {
 	return at
 }
 
-// addLocality reports whether there was room.
-func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocalityStats) bool {
+// addLocality reports whether there was room. running has the RPCs in progress of the report, which has a locality once for each of its
+// priorities.
+func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocalityStats, running map[*LocalityLoad]uint64) bool {
 	l := st.reports
 	key := localityKey{stats.GetLocality().GetRegion(), stats.GetLocality().GetZone(), stats.GetLocality().GetSubZone()}
 	at := s.localities[key]
@@ -268,7 +270,8 @@ func (st *loadStream) addLocality(s *loadSum, stats *endpointpb.UpstreamLocality
 	at.Issued += stats.GetTotalIssuedRequests()
 	at.Succeeded += stats.GetTotalSuccessfulRequests()
 	at.Failed += stats.GetTotalErrorRequests()
-	st.setInProgress(at, stats.GetTotalRequestsInProgress())
+	running[at] += stats.GetTotalRequestsInProgress()
+	st.setInProgress(at, running[at])
 	l.measure(s, at, "cpu_utilization", stats.GetCpuUtilization())
 	l.measure(s, at, "mem_utilization", stats.GetMemUtilization())
 	l.measure(s, at, "application_utilization", stats.GetApplicationUtilization())

@@ -64,7 +64,7 @@ type LoadReports struct {
 
 // NewLoadReports returns LoadReports without any load.
 func NewLoadReports(opts LoadOptions) *LoadReports {
-	opts.Interval = cmp.Or(opts.Interval, 10*time.Second)
+	opts.Interval = cmp.Or(max(0, opts.Interval), 10*time.Second)
 	l := &LoadReports{opts: opts, sums: make(map[loadKey]*loadSum), limit: bounds.LoadBytes, changed: make(chan struct{})}
 	l.closing, l.close = context.WithCancel(context.Background())
 	return l

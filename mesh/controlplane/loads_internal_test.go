@@ -84,7 +84,9 @@ func TestLoadReportsAddUp(t *testing.T) {
 	add(b, nil, false)
 	add(b, loadOf("blue", "east", 0, 0, 0, 8), true)
 	for _, cpu := range []float64{2, math.NaN(), math.Inf(1), math.Inf(-1), 0.5} {
-		add(b, loadOf("blue", "east", 0, 1, 0, 6, cpu), true)
+		first, second := loadOf("blue", "east", 0, 1, 0, 2, cpu), loadOf("blue", "east", 0, 0, 0, 4) // two priorities
+		first[0].UpstreamLocalityStats = append(first[0].UpstreamLocalityStats, second[0].UpstreamLocalityStats...)
+		add(b, first, true)
 	}
 	want := []ClusterLoad{
 		{

@@ -53,7 +53,7 @@ func (w *loadWorld) join() *reportingClient {
 // lrs.proto, LoadStatsResponse: what clients are asked for.
 func TestLoadReportsAsk(t *testing.T) {
 	t.Parallel()
-	for interval, want := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Second: time.Second} {
+	for interval, want := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Second: time.Second, -1: 10 * time.Second} {
 		order := &loadpb.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(want)}
 		xdstest.Equal(t, "the order", order, newLoadWorld(t, controlplane.LoadOptions{Interval: interval}).join().order, protocmp.Transform())
 	}
