@@ -3,6 +3,7 @@ package controlplane
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -133,5 +134,5 @@ func (s *stream) absenceText(typeURL, name string) *resourceError {
 	if text == "" {
 		return nil
 	}
-	return &resourceError{name: name, detail: status.New(codes.NotFound, text).Proto()}
+	return &resourceError{name: name, detail: status.New(codes.NotFound, strings.ToValidUTF8(text, "\uFFFD")).Proto()}
 }

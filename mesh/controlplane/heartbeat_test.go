@@ -22,6 +22,7 @@ func TestNewResourceFaults(t *testing.T) {
 		"reserved":                {Name: "*", Resource: body},
 		"duration":                {Name: "a", Resource: body, Ttl: &durationpb.Duration{Nanos: -1, Seconds: 1}},
 		"UTF-8":                   {Name: "a", Resource: body, DynamicParameters: parameters("k", "\xff")},
+		"an alias is not valid":   {Name: "a", Resource: body, Aliases: []string{"b", "\xff"}},
 	} {
 		if _, err := controlplane.NewResource(m); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v, want %q", m, err, want)

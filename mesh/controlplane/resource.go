@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -98,7 +99,11 @@ func read(m *discoverypb.Resource) (*Resource, error) {
 	if m.GetTtl() != nil {
 		badTTL = m.GetTtl().CheckValid()
 	}
-	if err := errors.Join(err, badParameters, noType, badTTL); err != nil {
+	var badText error
+	if texts := fmt.Sprintln(m.GetVersion(), m.GetResource().GetTypeUrl(), m.GetAliases()); !utf8.ValidString(texts) {
+		badText = errors.New("the version, the type URL or an alias is not valid UTF-8")
+	}
+	if err := errors.Join(err, badParameters, noType, badTTL, badText); err != nil {
 		return nil, err
 	}
 	r := &Resource{
@@ -120,7 +125,7 @@ func read(m *discoverypb.Resource) (*Resource, error) {
 func (r *Resource) wrap() {
 	for d := range r.wrapped {
 		r.wrapped[d] = sync.OnceValue(func() *anypb.Any {
-			// Only a name that is not UTF-8 could fail, and Tx accepts none.
+			// Only a text that is not UTF-8 could fail.
 			value, _ := proto.MarshalOptions{Deterministic: true}.Marshal(r.message(r.name, addressing(d)))
 			return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
 		})
