@@ -62,7 +62,7 @@ func (r *recheck) begin(
 	if err != nil || until.IsZero() || r.ended {
 		return g, is, err
 	}
-	r.timer = time.AfterFunc(time.Until(until), func() {
+	r.timer = time.AfterFunc(max(time.Until(until), time.Second), func() {
 		if _, _, err := r.begin(ctx, identify, rules, node, fail); err != nil {
 			fail(err)
 		}

@@ -49,13 +49,13 @@ func TestOptions_Identify(t *testing.T) {
 	}
 }
 
-// deletedPod is an Identify that knows a client for a while.
+// deletedPod is an Identify that knows a client for no time at all, which is a second.
 func deletedPod(calls *atomic.Int64) func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error) {
 	return func(_ context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
 		if calls.Add(1) == 3 {
 			return nil, time.Time{}, status.Error(codes.Unauthenticated, "the pod is deleted")
 		}
-		return node, time.Now().Add(50 * time.Millisecond), nil
+		return node, time.Now(), nil
 	}
 }
 
@@ -63,10 +63,11 @@ func deletedPod(calls *atomic.Int64) func(context.Context, *corepb.Node) (*corep
 func TestOptions_IdentifyAgain(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
-	c := startServer(t, controlplane.Options{Identify: deletedPod(&calls)}).openDelta(t)
+	c, began := startServer(t, controlplane.Options{Identify: deletedPod(&calls)}).openDelta(t), time.Now()
 	c.subscribe(eds, "a")
 	xdstest.Equal(t, "code", codes.Unauthenticated, status.Code(c.end()))
 	xdstest.Equal(t, "calls", int64(3), calls.Load())
+	xdstest.Equal(t, "calls a second apart", true, time.Since(began) >= 2*time.Second)
 }
 
 // So it is for the streams of load reports.
