@@ -80,9 +80,11 @@ func TestCloseEndsStreamsAlsoStuckOnes(t *testing.T) {
 func TestClientEndsItsStream(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t)
+		s.set(t, cluster("a"))
 		c := open(s)
-		c.fence()
+		c.subscribe(cds)
 		xdstest.NoError(t, c.stream.CloseSend())
+		c.want(cds, "a")
 		if err := c.end(); err.Error() != "EOF" {
 			t.Errorf("the stream ended with %v, want OK", err)
 		}

@@ -305,7 +305,8 @@ func push[Req, Resp any](s *stream, v protocolHandler[Req, Resp], send func(*Res
 	return nil
 }
 
-// exchange runs one stream until the client ends it, v or the stream fails, or stop is closed.
+// exchange runs one stream until the client ends it, v or the stream fails, or stop is closed. A client that sends no more requests is
+// sent what is due.
 //
 // The gRPC handler's goroutine waits, a second one reads. A third one exists while there is
 // something to send: a blocked Send must not keep the handler from returning, which is the only
@@ -320,10 +321,15 @@ func exchange[Req, Resp any](
 	received := make(chan error, 1)
 	group.Go(func() { received <- receiveAll(s, wire, v) })
 	wake, pushed := s.wake, make(chan error, 1)
+	var over, last bool // the client sends no more requests; what is being sent is the last
 	for {
 		select {
 		case err := <-received:
-			return err
+			if err != nil {
+				return err
+			}
+			over = true
+			s.signal()
 		case <-stop:
 			return errClosed
 		case <-s.failing:
@@ -331,6 +337,7 @@ func exchange[Req, Resp any](
 		case <-s.retention.timer.C:
 			s.endRetention()
 		case <-wake:
+			last = over
 			group.Go(func() {
 				if err := s.reserve(wire.Context()); err != nil {
 					pushed <- err
@@ -349,7 +356,7 @@ func exchange[Req, Resp any](
 			wake = nil
 		case err := <-pushed:
 			s.last.changes.Add(1)
-			if err != nil {
+			if err != nil || last {
 				return err
 			}
 			wake = s.wake
