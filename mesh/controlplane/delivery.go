@@ -96,7 +96,8 @@ func (d *delivery) answered(nonce string, detail *statuspb.Status, accepts bool)
 	d.silentSince = time.Now()
 	d.unanswered = slices.Delete(d.unanswered, i, i+1)
 	if d.refusing = detail != nil; d.refusing {
-		got, d.nack = ReplyNACK, &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
+		beginning := bounds.Error(errors.New(detail.GetMessage()), bounds.KeptNACK).Error() // no more stays in memory
+		got, d.nack = ReplyNACK, &NACK{answered.version, nonce, status.New(codes.Code(detail.GetCode()), beginning)}
 	} else {
 		got, d.ackedVersion = ReplyACK, answered.version
 	}
@@ -104,9 +105,4 @@ func (d *delivery) answered(nonce string, detail *statuspb.Status, accepts bool)
 		d.reply = got
 	}
 	return got, answered.changed
-}
-
-// shortStatus returns a client's error, of which no more than the beginning stays in memory.
-func shortStatus(s *statuspb.Status) *status.Status {
-	return status.New(codes.Code(s.GetCode()), bounds.Error(errors.New(s.GetMessage()), bounds.KeptNACK).Error())
 }

@@ -64,9 +64,7 @@ func (sub *subscription) renew(tp topic) {
 	if sub.mode == pushAll {
 		tp = wholeList
 	}
-	it := sub.items.get(tp)
-	it.renewed = true
-	sub.items.put(tp, it)
+	sub.items.edit(tp, func(it *item) { it.renewed = true })
 	sub.items.add(tp, false)
 	sub.stream.markDue(sub)
 }

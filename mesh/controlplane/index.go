@@ -111,19 +111,15 @@ func (a *ask) removeSub(sub *subscription) {
 		return
 	}
 	if a.payer == sub.stream.usage.peer {
-		payNames(&a.payer, a.nextPayer(), a.weight())
+		var next *peerUsage
+		if len(a.subs) > 0 {
+			next = a.table.index.subs.get(a.subs[0]).stream.usage.peer
+		}
+		payNames(&a.payer, next, a.weight())
 	}
 	if a.name == wildcardKey {
 		sub.wildcards--
 	}
-}
-
-// nextPayer returns the peer of a remaining subscription, nil if there is none.
-func (a *ask) nextPayer() *peerUsage {
-	if len(a.subs) == 0 {
-		return nil
-	}
-	return a.table.index.subs.get(a.subs[0]).stream.usage.peer
 }
 
 func (a *ask) hasSub(sub *subscription) bool { return a.subs.has(sub.number) }

@@ -51,23 +51,17 @@ func (s *items) put(tp topic, it item) {
 	}
 }
 
-func (s *items) setHas(tp topic, e *entry) {
+func (s *items) edit(tp topic, change func(*item)) {
 	it := s.get(tp)
-	it.has = e
+	change(&it)
 	s.put(tp, it)
 }
 
-func (s *items) setKept(tp topic, e *entry) {
-	it := s.get(tp)
-	it.kept = e
-	s.put(tp, it)
-}
+func (s *items) setHas(tp topic, e *entry) { s.edit(tp, func(it *item) { it.has = e }) }
 
-func (s *items) setAgain(tp topic, again bool) {
-	it := s.get(tp)
-	it.again = again
-	s.put(tp, it)
-}
+func (s *items) setKept(tp topic, e *entry) { s.edit(tp, func(it *item) { it.kept = e }) }
+
+func (s *items) setAgain(tp topic, again bool) { s.edit(tp, func(it *item) { it.again = again }) }
 
 // noneDue reports whether nothing is due yet.
 func (s *items) noneDue() bool { return len(s.now.m)+len(s.later.m) == 0 }

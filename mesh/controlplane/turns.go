@@ -70,15 +70,12 @@ func (t *turns) leaveQueue() {
 	t.queued = false
 }
 
-// isOver reports whether the present turn is.
-func (t *turns) isOver() bool {
-	return t.pace.turn == 0 || t.items == t.pace.alone || t.items%16 == 0 && time.Since(t.began) >= t.pace.turn
-}
-
 // next is called before each item of the work. It gives others their turn if it is due, and reports whether the
 // work is to go on.
 func (t *turns) next() bool {
-	if t.items++; t.ended || !t.isOver() {
+	t.items++
+	isOver := t.pace.turn == 0 || t.items == t.pace.alone || t.items%16 == 0 && time.Since(t.began) >= t.pace.turn
+	if t.ended || !isOver {
 		return !t.ended
 	}
 	if t.pause != nil {
