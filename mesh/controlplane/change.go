@@ -18,10 +18,6 @@ type subscriptionChange struct {
 	known map[string]string
 }
 
-func (c subscriptionChange) isNone(before interest) bool {
-	return len(c.added) == 0 && len(c.repeated) == 0 && len(c.removed) == 0 && c.interest == before
-}
-
 var (
 	wildcardKey = keyOf(wildcardName)
 	// wildcardTopic is the wildcard of a client that subscribes by names. It is one of the names, even if the client has sent none.

@@ -68,6 +68,10 @@
 // kept for each client that has it, until the client unsubscribes or a delay has passed
 // ([Options.RemovalDelay], 30 s by default). Errors and deletions of Listeners are not delayed.
 //
+// Envoy warms a Cluster that has changed until it is sent the ClusterLoadAssignment again, also one that has not changed (Envoy, xDS protocol,
+// "Resource warming"). The server does not do that by itself, and a SotW request with the same names has no answer: set the assignment with
+// another version ([NewResource]) in the same update.
+//
 // # Errors
 //
 // [Tx.SetError] stores an error in place of a resource (xRFC TP3). It is sent once to each stream that

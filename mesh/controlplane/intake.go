@@ -52,17 +52,16 @@ func (p *delta) receive(wire grpc.ServerStream) (*discoverypb.DeltaDiscoveryRequ
 	return m, cmp.Or(r.err, err)
 }
 
-// requestFields are the numbers of the fields of a request that are limited: node, names (or locators), and
-// versions.
+// requestFields are the numbers of the fields of a request that are limited: the node, and the lists of names, locators and versions,
+// each by itself: a client may list the names beside the locators, and what it leaves beside what it joins.
 type requestFields struct {
-	node     protowire.Number
-	names    []protowire.Number
-	versions protowire.Number
+	node  protowire.Number
+	lists []protowire.Number
 }
 
 var (
-	sotwFields  = requestFields{node: 2, names: []protowire.Number{3, 7}}
-	deltaFields = requestFields{node: 1, names: []protowire.Number{3, 4, 8, 9}, versions: 5}
+	sotwFields  = requestFields{node: 2, lists: []protowire.Number{3, 7}}
+	deltaFields = requestFields{node: 1, lists: []protowire.Number{3, 4, 5, 8, 9}}
 )
 
 // inspected is a request whose bytes are inspected before they are decoded.
@@ -77,7 +76,8 @@ type inspected struct {
 // inspect returns an error if the request exceeds a limit, and waits until it may be decoded. It leaves errors in the encoding to the
 // decoder.
 func (m *inspected) inspect(data []byte) error {
-	var names, versions int
+	var lengths [10]int // of the lists, by number
+	all := 0
 	for rest := data; len(rest) > 0; {
 		number, _, n := protowire.ConsumeField(rest)
 		if n < 0 {
@@ -87,17 +87,16 @@ func (m *inspected) inspect(data []byte) error {
 		case number == m.fields.node && n-protowire.SizeTag(number) > bounds.NodeSize:
 			return status.Errorf(codes.ResourceExhausted, "the node has %d bytes, the xDS server accepts %d: shorten its metadata",
 				n-protowire.SizeTag(number), bounds.NodeSize)
-		case number == m.fields.versions:
-			versions++
-		case slices.Contains(m.fields.names, number):
-			names++
+		case slices.Contains(m.fields.lists, number):
+			lengths[number]++
+			all++
 		}
 		rest = rest[n:]
 	}
-	if most := m.stream.usage.maxNames; names > most || versions > most {
-		return m.stream.usage.tooManyNames(max(names, versions))
+	if longest := slices.Max(lengths[:]); longest > m.stream.usage.maxNames {
+		return m.stream.usage.tooManyNames(longest)
 	}
-	return m.stream.arrived(len(data), names+versions)
+	return m.stream.arrived(len(data), all)
 }
 
 // ProtoMethods implements protoreflect.Message. The decoder of the message itself, which is given no other one, is
@@ -138,6 +137,8 @@ type carriedOut struct {
 	// held is what of ofRequests it has.
 	held           int64
 	entered, large bool
+	// report calls Options.OnACK or OnNACK, and may be nil.
+	report func()
 }
 
 // arrived waits until a request with these bytes and names may be decoded, or returns RESOURCE_EXHAUSTED.
@@ -176,9 +177,9 @@ func (s *stream) enter() {
 }
 
 // stepAside ends the turn for a function of the options that may take some time. The request counts meanwhile, as many others may
-// do the same.
-func (s *stream) stepAside() error {
-	if !s.request.entered {
+// do the same. It does nothing unless there is such a function.
+func (s *stream) stepAside(may bool) error {
+	if !may || !s.request.entered {
 		return nil
 	}
 	s.leaveTurn()
@@ -192,12 +193,16 @@ func (s *stream) leaveTurn() {
 	}
 }
 
-// leave ends all that the request holds.
+// leave ends all that the request holds, and reports its answer.
 func (s *stream) leave() {
 	s.leaveTurn()
 	if s.request.large {
 		s.usage.peer.large.Unlock()
 	}
 	s.usage.give(ofRequests, s.request.held)
+	report := s.request.report
 	s.request = carriedOut{}
+	if report != nil {
+		report()
+	}
 }

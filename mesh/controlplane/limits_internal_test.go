@@ -546,22 +546,25 @@ func envTest(t *testing.T) dynparam.ByType {
 	return all
 }
 
-// Of the text of a NACK, which a client may make as long as a request, a part is kept. Options.OnNACK gets all of it.
+// Of the text of a NACK, which a client may make as long as a request, a part is kept. Options.OnNACK gets all of it, when the request holds
+// nothing: it may call functions of the server that wait for the turn of the peer.
 func TestLongNACK(t *testing.T) {
 	t.Parallel()
 	detail := &statuspb.Status{Code: int32(codes.InvalidArgument), Message: strings.Repeat("x", 1<<20)}
 	p := newTestSotW(NewStore())
 	var got Rejection
-	p.opts.OnNACK = func(r Rejection) { got = r }
+	var waits bool
+	p.opts.OnNACK = func(r Rejection) { got, waits = r, p.request.entered }
 	mustHandle(t, p, request(typeurl.Cluster))
 	discard(t, p)
 	d := &p.subs[typeurl.Cluster].delivery
+	p.enter() // as a long request does
 	mustHandle(t, p, &discoverypb.DiscoveryRequest{TypeUrl: typeurl.Cluster, ResponseNonce: d.nonce, ErrorDetail: detail})
 	if kept := d.nack.Err; kept.Code() != codes.InvalidArgument || len(kept.Message()) > 2*bounds.KeptNACK {
 		t.Errorf("%v with %d bytes is kept", kept.Code(), len(kept.Message()))
 	}
-	if got.NACK.Err.Message() != detail.GetMessage() || got.NACK.Err.Code() != codes.InvalidArgument {
-		t.Errorf("the handler got %v with %d bytes", got.NACK.Err.Code(), len(got.NACK.Err.Message()))
+	if got.NACK.Err.Message() != detail.GetMessage() || got.NACK.Err.Code() != codes.InvalidArgument || waits {
+		t.Errorf("the handler got %v with %d bytes; others wait: %t", got.NACK.Err.Code(), len(got.NACK.Err.Message()), waits)
 	}
 }
 

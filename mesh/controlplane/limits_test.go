@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,24 +36,6 @@ func (s *testServer) from(t testing.TB, address string) *testServer {
 	other := *s
 	other.conn = conn
 	return &other
-}
-
-// refusals collects what Options.OnRefused is called with.
-type refusals struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (r *refusals) add(limit string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all, limit)
-}
-
-func (r *refusals) has(limit string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Contains(r.all, limit)
 }
 
 func many(n int, prefix string) []string {
@@ -126,14 +107,15 @@ func TestLimits(t *testing.T) {
 				continue
 			}
 			xdstest.Parallel(t, name, func(t *testing.T) {
-				var refused refusals
-				opts := controlplane.Options{OnRefused: refused.add}
+				var refused sync.Map
+				var s *testServer
+				opts := controlplane.Options{OnRefused: func(limit string) { refused.Store(limit, s.store.Version()) }}
 				if test.onlyDelta {
 					front := controlplane.NewStore()
 					front.OnDemand(cds, func(_, _ []*controlplane.Demand) {})
 					opts.StoreFor = func(context.Context, *corepb.Node) (*controlplane.Store, error) { return front, nil }
 				}
-				s := startServer(t, opts)
+				s = startServer(t, opts)
 				s.control.SetLimit(test.refused, test.limit)
 				attacker := s.from(t, "127.0.0.2")
 				takeAll := func() (held []*client, err error) {
@@ -156,8 +138,8 @@ func TestLimits(t *testing.T) {
 					if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many") || len(held) < 2 {
 						t.Fatalf("after %d streams: %v, want RESOURCE_EXHAUSTED", len(held), err)
 					}
-					if !refused.has(test.refused) {
-						t.Errorf("refused are %q, want %q", refused.all, test.refused)
+					if _, ok := refused.LoadAndDelete(test.refused); !ok {
+						t.Errorf("refused is not %q", test.refused)
 					}
 					other := open(s)
 					test.modest(other)
@@ -204,12 +186,15 @@ func TestLimits_OfARequest(t *testing.T) {
 		"names":        {request{typeURL: cds, names: many(11, "n")}, "allows 10 per stream"},
 		"unsubscribed": {request{typeURL: cds, unsubscribe: many(11, "n")}, "allows 10 per stream"},
 		"a node":       {request{typeURL: cds, node: nodeOf(strings.Repeat("x", 600<<10))}, "shorten its metadata"},
+		"no list":      {request{typeURL: eds, names: many(9, "n"), unsubscribe: many(9, "m"), has: versions(9, "v")}, ""},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := startServer(t, controlplane.Options{MaxSubscriptions: 10})
 			c := s.openDelta(t)
 			c.request(test.request)
-			if err := c.end(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), test.refused) {
+			if test.refused == "" {
+				c.next()
+			} else if err := c.end(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), test.refused) {
 				t.Errorf("got %v, want %q", err, test.refused)
 			}
 			s.openDelta(t).fence()

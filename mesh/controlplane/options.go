@@ -32,8 +32,8 @@ type Options struct {
 	// wait for others of their peer.
 	MaxStreams int
 
-	// OnRefused is called when one of these limits is reached, with its name, such as "streams", for metrics. It is
-	// called without locks by several goroutines at a time, and should be quick.
+	// OnRefused is called at the end of a stream for which one of these limits was reached, with its name, such as "streams", for
+	// metrics. It is called without locks by several goroutines at a time, and should be quick.
 	OnRefused func(limit string)
 
 	// MaxSubscriptions bounds how many names (each type counts as one more, a wildcard, too) a stream may
@@ -61,8 +61,9 @@ type Options struct {
 
 	// Absence returns the text of an error of NotFoundErrors; empty: the server's own. Delta streams are told it by an error
 	// beside the removal, and nothing if it is empty. It may name resources that
-	// are similar, of which allowed says whether the client may have them. It is called without locks, by
-	// several goroutines at a time, once for each name that a client asks for, so it must bound its work itself.
+	// are similar, of which allowed says whether the client may have them. It is called by
+	// several goroutines at a time, once for each name that a client asks for, so it must bound its work itself: the other streams of the
+	// client's peer wait for it.
 	Absence func(typeURL, name string, allowed func(name string) bool) string
 
 	// NodeConstraints chooses variants for clients that send no constraints (xRFC TP2,
@@ -109,7 +110,8 @@ type Options struct {
 	// server's, as if it returned nil. It is called once for each stream, with the node of the first request, nil if that
 	// had none, and without locks, by several goroutines at a time. ctx is the stream's: it has
 	// the client's peer.Peer and metadata, and ends with the stream. An error ends the stream with
-	// its status.
+	// its status. If the client's first request has 4 KiB or more, the other streams of its peer wait for StoreFor and NodeConstraints, too,
+	// so these should be quick: what takes time, such as asking another server, belongs into Identify, for which they do not wait.
 	StoreFor func(ctx context.Context, node *corepb.Node) (*Store, error)
 
 	// RemovalDelay bounds how long a deletion is withheld from a client that has the resource

@@ -22,11 +22,11 @@ type Rejection struct {
 	NACK NACK
 }
 
-// report calls Options.OnACK or OnNACK for what delivery.answered returned. detail is the client's error. Only the reader, which alone changes
-// delivery.nack, calls it.
+// report has Options.OnACK or OnNACK called, once the request holds nothing, for what delivery.answered returned. detail is the client's
+// error. Only the reader, which alone changes delivery.nack, calls it.
 func (s *stream) report(sub *subscription, got Reply, changed time.Time, detail *statuspb.Status) {
 	if got == ReplyACK && s.opts.OnACK != nil {
-		s.opts.OnACK(sub.typeURL, changed)
+		s.request.report = func() { s.opts.OnACK(sub.typeURL, changed) }
 	}
 	if got != ReplyNACK || s.opts.OnNACK == nil {
 		return
@@ -36,5 +36,5 @@ func (s *stream) report(sub *subscription, got Reply, changed time.Time, detail 
 	if s.peer != nil {
 		r.Peer = s.peer.Addr
 	}
-	s.opts.OnNACK(r)
+	s.request.report = func() { s.opts.OnNACK(r) }
 }

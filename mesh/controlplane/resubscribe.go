@@ -101,8 +101,9 @@ func (r *resubscription) join(tp topic, l locator) (*ask, error) {
 	key := sub.keyFor(tp, &l)
 	a := sub.table.ask(tp.name, key)
 	if a == nil || len(a.own) > 0 {
-		if err := sub.stream.usage.mayName(nameWeight(l.name, key)); err != nil {
-			return nil, err
+		u := sub.stream.usage
+		if err := u.peer.quotas.of[ofNames].Check(u.peer, nameWeight(l.name, key)); err != nil {
+			return nil, u.exceeded(ofNames, err)
 		}
 	}
 	if a == nil {

@@ -111,10 +111,8 @@ func (s *stream) greet(node *corepb.Node) error {
 	if err := s.usage.take(ofNodes, access.NodeWeight(node)); err != nil {
 		return err
 	}
-	if s.opts.Identify != nil {
-		if err := s.stepAside(); err != nil {
-			return err
-		}
+	if err := s.stepAside(s.opts.Identify != nil); err != nil {
+		return err
 	}
 	return onOtherStack(func() error {
 		if err := s.move(node); err != nil {
@@ -235,17 +233,15 @@ func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, compare
 		}
 		s.yields = s.request.large
 		s.bind(sub, asked)
-		if s.opts.Authorize != nil {
-			if err := s.stepAside(); err != nil {
-				return err
-			}
+		if err := s.stepAside(s.opts.Authorize != nil); err != nil {
+			return err
 		}
 		if err := s.authorize(sub, asked); err != nil {
 			return err
 		}
 		s.enter()
 		change := compare()
-		if change.isNone(sub.interest) {
+		if len(change.added)+len(change.repeated)+len(change.removed) == 0 && change.interest == sub.interest {
 			return nil
 		}
 		if err := s.usage.use(len(change.added) - len(change.removed)); err != nil {

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -67,6 +68,8 @@ type streamUsage struct {
 	mu     sync.Mutex
 	closed bool
 	held   [kinds]int64
+	// refusals are the limits that were reached, of which Options.OnRefused is told when the stream has ended: there may be locks before.
+	refusals []string
 }
 
 // open returns the usage of a new stream, or RESOURCE_EXHAUSTED.
@@ -99,8 +102,12 @@ func (u *streamUsage) close() {
 	for of, n := range u.held {
 		u.peer.quotas.of[of].Give(u.peer, n)
 	}
+	refusals := u.refusals
 	u.mu.Unlock()
 	q := u.peer.quotas
+	for _, limit := range refusals {
+		q.onRefused(limit)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if u.peer.streams--; u.peer.streams == 0 {
@@ -149,14 +156,6 @@ func (u *streamUsage) atMost(of kind, size int64) int64 {
 	return min(size, u.peer.quotas.of[of].Limit()/16)
 }
 
-// mayName returns RESOURCE_EXHAUSTED if the peer may not subscribe to another name.
-func (u *streamUsage) mayName(weight int64) error {
-	if err := u.peer.quotas.of[ofNames].Check(u.peer, weight); err != nil {
-		return u.exceeded(ofNames, err)
-	}
-	return nil
-}
-
 // use adds to the types and names that the stream subscribes to, or returns RESOURCE_EXHAUSTED.
 func (u *streamUsage) use(more int) error {
 	if u.names+more > u.maxNames {
@@ -182,10 +181,12 @@ func (u *streamUsage) exceeded(of kind, err error) error {
 	return u.refused(limitsOfAll[of].name, status.Errorf(codes.ResourceExhausted, "the xDS server has %v: use another server, or %s", err, limitsOfAll[of].remedy))
 }
 
-// refused counts the refusal for a limit.
+// refused notes the refusal for a limit, once.
 func (u *streamUsage) refused(limit string, err error) error {
-	if on := u.peer.quotas.onRefused; on != nil {
-		on(limit)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.peer.quotas.onRefused != nil && !slices.Contains(u.refusals, limit) {
+		u.refusals = append(u.refusals, limit)
 	}
 	return err
 }
