@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/dynxds/dynxds/balancer"
@@ -24,8 +25,8 @@ func (g *graph) snapshot(patient bool) *snapshot {
 }
 
 // build computes the configuration and its clusters from the answers and from what was in use before, and ends the watches that
-// nothing needs any more. What is new has begun before, so that no subscription ends and begins again. It visits every cluster, most
-// of which it finds unchanged by comparing pointers.
+// nothing needs any more. What is new has begun before, so that no subscription ends and begins again. It visits the touched clusters,
+// or every cluster, most of which it finds unchanged by comparing pointers.
 //
 // New routes wait for the clusters that they add (see route), beside the old routes, which follow their clusters meanwhile. Only the
 // first routes do not wait, unless the channel is patient because DNS serves it; the RPCs to their clusters wait one by one in the
@@ -34,6 +35,39 @@ func (g *graph) build(patient bool) {
 	if g.closed {
 		return // Nothing may be watched again.
 	}
+	visited := slices.Values(g.touched)
+	g.touched = nil
+	if g.whole {
+		g.resolveAll(patient)
+		visited = maps.Values(g.clusters)
+	}
+	table := g.table.Edit()
+	for c := range visited {
+		if !g.whole {
+			g.resolve(c, false)
+		} else if c.routed != g.builds {
+			c.walk, c.built, c.inUse = nil, nil, false
+			if c.needed != g.builds {
+				c.stop()
+				delete(g.clusters, c.name)
+			}
+		}
+		switch {
+		case c.inUse && c.shown != c.built:
+			c.shown = c.built
+			table.Set(c.name, c.built)
+		case !c.inUse && c.shown != nil:
+			c.shown = nil
+			table.Delete(c.name)
+		}
+	}
+	g.table = table.Map()
+	g.whole = g.next != nil
+}
+
+// resolveAll is the part of a build that decides between the configurations, and resolves their clusters.
+func (g *graph) resolveAll(patient bool) {
+	g.builds++
 	if g.next != nil {
 		g.eachRouted(g.next, func(c *cluster) { g.resolve(c, false) })
 		g.next.waits = slices.DeleteFunc(g.next.waits, func(c *cluster) bool { return g.answered(c.built) })
@@ -46,26 +80,6 @@ func (g *graph) build(patient bool) {
 		g.resolve(c, g.next != nil)
 		c.inUse = true
 	})
-	table := g.table.Edit()
-	for name, c := range g.clusters {
-		if !c.routed {
-			c.walk, c.built, c.inUse = nil, nil, false
-		}
-		switch {
-		case c.inUse && c.shown != c.built:
-			c.shown = c.built
-			table.Set(name, c.built)
-		case !c.inUse && c.shown != nil:
-			c.shown = nil
-			table.Delete(name)
-		}
-		if !c.needed {
-			c.stop()
-			delete(g.clusters, name)
-		}
-		c.routed, c.needed = false, false
-	}
-	g.table = table.Map()
 }
 
 // eachRouted calls f with the clusters that a configuration, nil for none, routes RPCs to, and with those that its plugins name.
@@ -84,10 +98,10 @@ func (g *graph) eachRouted(c *config, f func(*cluster)) {
 // resolve computes what RPCs to a cluster get, once in a build. A cluster is outgoing if it is in use only until next replaces
 // current.
 func (g *graph) resolve(c *cluster, outgoing bool) {
-	if c.routed {
+	if c.routed == g.builds {
 		return
 	}
-	c.routed, c.needed = true, true
+	c.routed = g.builds
 	before, now := c.built, c.answer()
 	if before == now {
 		return
@@ -106,7 +120,7 @@ func (g *graph) resolve(c *cluster, outgoing bool) {
 	s := g.keep(before, now, outgoing)
 	if s == before && s.Underlying != nil {
 		for _, name := range s.Underlying.Names {
-			g.clusters[name].needed = true
+			g.clusters[name].needed = g.builds
 		}
 	}
 	if c.built == nil || !same(c.built, s) {

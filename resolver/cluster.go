@@ -29,8 +29,9 @@ type cluster struct {
 	inUse        bool  // it is in the table, or will be after this build
 	walk         *walk // of an aggregate cluster that RPCs are routed to
 
-	// For a build, which clears them: RPCs are routed to it, and it is needed for those to it or to another one.
-	routed, needed bool
+	// routed is the last build of all clusters in which RPCs were routed to it, 0 if it is in graph.touched. needed is the last one in
+	// which it was under an aggregate cluster.
+	routed, needed uint64
 }
 
 type endpointsWatch = watch[xdsresource.Endpoints]
@@ -121,7 +122,19 @@ func (c *cluster) setState(s balancer.ClusterState) {
 	if !slices.Equal(under(before), under(&s)) {
 		c.edges++
 	}
-	c.graph.changed()
+	c.touch()
+}
+
+// touch has the next build compute what RPCs to the cluster get. That visits no other cluster if this one is in use, and neither
+// aggregate nor under an aggregate one.
+func (c *cluster) touch() {
+	g := c.graph
+	g.whole = g.whole || !c.inUse || c.needed == g.builds || c.built.Underlying != nil || under(c.state) != nil
+	if !g.whole && c.routed > 0 {
+		c.routed = 0
+		g.touched = append(g.touched, c)
+	}
+	g.changed()
 }
 
 // same reports whether two states of a cluster mean the same for RPCs.
@@ -169,7 +182,7 @@ func (c *cluster) walkUnder() *balancer.ClusterState {
 		c.walk.edges = c.walk.edgesNow()
 	}
 	for _, visited := range c.walk.visited {
-		visited.needed = true
+		visited.needed = g.builds
 	}
 	return c.walk.state
 }

@@ -93,7 +93,7 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 	d.noted = true
 	first := d.owner.state.Endpoints == nil && r.Addresses != nil
 	if d.due = first || len(d.names) <= fewNames; d.due {
-		g.changed()
+		d.owner.touch()
 		return
 	}
 	time.AfterFunc(min(time.Duration(len(d.names))*namePause, manyNamesPause), func() {
@@ -101,7 +101,7 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 		defer g.mu.Unlock()
 		if d.owner.dns == d {
 			d.due = true
-			g.changed()
+			d.owner.touch()
 		}
 	})
 }

@@ -43,6 +43,10 @@ type graph struct {
 	// have answered. Without a configuration both are nil, and err is the reason.
 	current, next *config
 	err           error
+	// The next build visits every cluster if whole, otherwise those in touched. builds counts those that visited every cluster.
+	whole   bool
+	touched []*cluster
+	builds  uint64
 	// table has the states of the clusters in use, as of the last build.
 	table pmap.Map[*balancer.ClusterState]
 	last  *snapshot
@@ -202,13 +206,19 @@ func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 			g.next.waits = append(g.next.waits, c)
 		}
 	}
+	g.changedAll()
+}
+
+// changedAll has the next build visit every cluster.
+func (g *graph) changedAll() {
+	g.whole = true
 	g.changed()
 }
 
 // withdraw removes the configuration, for the given reason.
 func (g *graph) withdraw(reason error) {
 	g.current, g.next, g.err = nil, nil, reason
-	g.changed()
+	g.changedAll()
 }
 
 // subscribe is balancer.State.Subscribe.
@@ -219,6 +229,6 @@ func (g *graph) subscribe(name string, n int) {
 		delete(g.subscribed, name)
 	}
 	if !g.closed {
-		g.changed()
+		g.changedAll()
 	}
 }
