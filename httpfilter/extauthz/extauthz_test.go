@@ -172,7 +172,7 @@ func TestCases(t *testing.T) {
 		asked, answer = nil, ""
 		fields, _, _ := strings.Cut(strings.TrimPrefix(input, "config"), "\nanswer ")
 		if _, text, ok := strings.Cut(input, "answer "); ok {
-			answer = option.ReplaceAllString(text, `{ header { key: "$2" raw_value: "$3" } append_action: $1 }`)
+			answer = option.ReplaceAllString(golden.Repeat(text), `{ header { key: "$2" raw_value: "$3" } append_action: $1 }`)
 		}
 		counted, decided, before := &recorder{counts: map[string]int64{}}, "", time.Now()
 		i := interceptorFor(t, httpfilter.ClientInstanceInfo{Name: "f", Target: "xds:///t", Metrics: counted}, a.target, fields)

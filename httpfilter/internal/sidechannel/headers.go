@@ -138,8 +138,11 @@ func (r *Rules) allows(name string) bool {
 }
 
 // Edits returns the mutations that a service asks for: options, and the removals after them. Those that the Rules disallow are
-// left out, or an ErrDisallowed. Any other error says that a mutation is not valid.
+// left out, or an ErrDisallowed. Any other error says that a mutation is not valid, or that they are too many.
 func (r *Rules) Edits(options []*corepb.HeaderValueOption, remove []string) (edits headeredit.Edits, err error) {
+	if n := len(options) + len(remove); n > bounds.HeaderEdits {
+		return nil, fmt.Errorf("its answer has %d mutations of headers, more than the %d that this client takes", n, bounds.HeaderEdits)
+	}
 	var disallowed error
 	add := func(name string, edit headeredit.Edit) {
 		switch {
