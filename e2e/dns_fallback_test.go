@@ -116,6 +116,12 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 			if got.DNS == nil || got.DNS.Choice == nil || got.DNS.Choice.Index != 1 {
 				t.Errorf("look-up %+v", got.DNS)
 			}
+			// A lost connection has DNS asked again, at the interval that underZone has set, not after 30 s.
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			before := zone.Queries("_grpc_config."+name, dns.TypeTXT, "")
+			backend.Stop()
+			zone.Wait(ctx, t, "_grpc_config."+name, dns.TypeTXT, before+1)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/dnsconfig"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // dnsSource configures a channel by DNS: addresses and the service config of gRFC A2. It is the
@@ -40,8 +41,9 @@ func newDNSSource(r *channelResolver, reason string) (*dnsSource, error) {
 	target := grpcresolver.Target{URL: url.URL{Scheme: "dnsconfig", Path: "/" + r.target.Endpoint()}}
 	because := fmt.Sprintf("; DNS was asked for %s because: %s", bounds.Quote(target.Endpoint()), reason)
 	d := &dnsSource{channelResolver: r, ClientConn: r.cc, version: versions.Add(1), because: because}
+	options := dnsconfig.Options{MinInterval: max(grpcbridge.MinResolutionInterval(), 1), OnResult: r.record.SetDNS}
 	var err error
-	if d.child, err = dnsconfig.NewBuilder(dnsconfig.Options{OnResult: r.record.SetDNS}).Build(target, d, r.opts); err != nil {
+	if d.child, err = dnsconfig.NewBuilder(options).Build(target, d, r.opts); err != nil {
 		return nil, err
 	}
 	r.record.SetMode(channels.DNS, reason)
