@@ -19,7 +19,7 @@ import (
 func (f *flags) clusterFlags(cmd *cobra.Command) {
 	cmdline.File(cmd, &f.kubeconfig, "kubeconfig", "kubeconfig file; by default the pod's service account, or else what kubectl uses")
 	set := cmd.Flags()
-	set.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces whose objects are read; by default all")
+	cmdline.Names(cmd, &f.namespaces, "namespace", "namespaces whose objects are read; by default all")
 	set.StringVar(&f.domain, "cluster-domain", "cluster.local", "the cluster's DNS domain")
 	cmdline.Period(cmd, &f.startTimeout, "start-timeout", time.Minute, "how long to wait for the API server")
 }

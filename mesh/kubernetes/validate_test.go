@@ -107,6 +107,7 @@ func TestExitStatuses(t *testing.T) {
 		{"validate there", 2, `unexpected argument "there"`},
 		{"validate --no-such-flag", 2, "validate --help"},
 		{"validate --kubeconfig=", 2, "want the path of a file"},
+		{"validate --namespace a,", 2, "none of them empty"}, // which would be all
 		{"render --kind cobol", 2, "dynxds, grpc-go, grpc or envoy"},
 		{"serve --max-streams 0", 2, "want a positive number"},
 		{"serve --log-format xml", 2, "text or json"},

@@ -119,6 +119,18 @@ func Limit(cmd *cobra.Command, value *int, name string, byDefault int, usage str
 	})
 }
 
+// Names defines a repeatable flag of comma-separated names.
+func Names(cmd *cobra.Command, names *[]string, name, usage string) {
+	define(cmd, name, "", "strings", "", usage, func(text string) error {
+		given := strings.Split(text, ",")
+		if slices.Contains(given, "") {
+			return errors.New("want names with commas between them, none of them empty")
+		}
+		*names = append(*names, given...)
+		return nil
+	})
+}
+
 // Pairs defines a repeatable flag of comma-separated key=value pairs. Pairs with a comma are in double
 // quotes. pflag's own type reads "a=b,c" as one pair.
 func Pairs(cmd *cobra.Command, pairs *map[string]string, name, usage string) {
