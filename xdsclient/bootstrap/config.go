@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,6 +104,7 @@ const (
 // A47). endpoint is the target's path without the leading slash. An authority that the
 // bootstrap does not have is an error, whether the target names it or the default template.
 func (c *Config) ListenerName(authority, endpoint string) (string, error) {
+	template := c.ClientListenerTemplate
 	if authority != "" {
 		a, err := c.authority(authority, "")
 		switch {
@@ -111,12 +113,12 @@ func (c *Config) ListenerName(authority, endpoint string) (string, error) {
 		case err != nil:
 			return "", err
 		}
-		return expand(a.ClientListenerTemplate, endpoint), nil
+		template = a.ClientListenerTemplate
 	}
-	name := expand(c.ClientListenerTemplate, endpoint)
-	if name == "" {
-		return "", fmt.Errorf("xDS bootstrap %s: the target has no endpoint to make the name of a Listener from", c.Source)
+	if endpoint == "" && strings.Contains(template, "%s") {
+		return "", errors.New("the target names no service; expected xds:///SERVICE or xds://AUTHORITY/SERVICE")
 	}
+	name := expand(template, endpoint)
 	if in, isNew := xdsname.Authority(name); isNew {
 		if _, err := c.authority(in, ", named by client_default_listener_resource_name_template,"); err != nil {
 			return "", err
