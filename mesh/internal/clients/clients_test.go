@@ -101,7 +101,7 @@ func TestFleet(t *testing.T) {
 	xdstest.Equal(t, "the table", []string{
 		"NODE CLUSTER ADDRESS REPLICA SINCE STREAM TYPE NAMES ACKED STATE",
 		"a shop 10.1.0.7:40112 " + first.Admin + " 2 h delta TP2 Cluster 2 17 ACKed",
-		"ClusterLoadAssignment 1 17 behind: 18 sent 90 s ago",
+		"ClusterLoadAssignment 1 17 late: 18 sent 90 s ago",
 		"Listener * - nothing sent",
 		`b\x1b[2J shop 10.1.0.7:40112 ` + second.Admin + " 2 h SotW RouteConfiguration 1 16 NACKed 17",
 		"Cluster 1 17 ACKed",

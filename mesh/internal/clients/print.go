@@ -142,7 +142,10 @@ func (c *Client) rows(t *styled.Table, resources bool) {
 func (t *Type) shown(now time.Time) (styled.Style, string) {
 	switch {
 	case t.State == StateBehind:
-		state := "behind: " + t.Sent + " sent"
+		state := t.State + ": " + t.Sent + " sent"
+		if t.Late {
+			state = "late: " + t.Sent + " sent"
+		}
 		if t.SentAt != nil {
 			state += " " + livestate.Ago(now.Sub(*t.SentAt)) + " ago"
 		}

@@ -70,6 +70,8 @@ type Type struct {
 	Resources []Resource `json:"resources,omitempty"`
 	// State is one of the constants.
 	State string `json:"state"`
+	// Late says that the client is Late with its answer.
+	Late bool `json:"late,omitempty"`
 	// ACKed is the version of the last response that the client accepted, Sent that of the last
 	// one, and SentAt its time.
 	ACKed  string     `json:"acked,omitempty"`
@@ -128,7 +130,7 @@ var states = map[controlplane.Reply]string{
 func typeOf(s *controlplane.TypeStatus) Type {
 	t := Type{
 		Type: faults.Shorten(typeurl.ShortName(s.TypeURL), maxName), Names: max(s.NameCount, len(s.Names)), Wildcard: s.Wildcard,
-		State: states[s.Reply], ACKed: s.ACKedVersion, Sent: s.SentVersion, MoreErrors: max(s.ErrorCount, len(s.Errors)) - min(len(s.Errors), maxErrors),
+		State: states[s.Reply], Late: standingOf(s, time.Now()) == Late, ACKed: s.ACKedVersion, Sent: s.SentVersion, MoreErrors: max(s.ErrorCount, len(s.Errors)) - min(len(s.Errors), maxErrors),
 	}
 	if !s.SentAt.IsZero() {
 		t.SentAt = &s.SentAt
