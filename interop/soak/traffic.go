@@ -51,10 +51,7 @@ func (o outcome) says(texts []string) bool {
 func (o outcome) lane() lane { return lane(strings.Join(o.header.Get(laneHeader), ",")) }
 
 func number(values []string) int {
-	if len(values) != 1 {
-		return -1
-	}
-	n, err := strconv.Atoi(values[0])
+	n, err := strconv.Atoi(strings.Join(values, ","))
 	if err != nil {
 		return -1
 	}
@@ -261,29 +258,42 @@ const (
 	maxFaults = 5
 )
 
-// arrived returns nil if the last RPCs of every method followed a configuration, whose backends are up, and reached all
-// of these.
+// arrived returns nil if the last RPCs of every method followed a configuration, whose backends are up, and those of all
+// methods together reached every backend of each cluster: one method alone misses backends if its turns coincide with others'.
 func (c *channel) arrived(cfg *config) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	routes, endpoints := cfg.lane(c.client, cfg.routesKey().typeURL), cfg.lane(c.client, xdsmsg.EndpointType)
-	for method, clusters := range cfg.routes[routes] {
-		expected, from, inARow := map[end]bool{}, map[end]bool{}, 0
-		for _, cluster := range clusters {
-			spec := cfg.clusters[cluster]
-			for _, b := range spec.placements[endpoints].priorities[0] {
-				expected[end{b, spec.security.secured()}] = true
-			}
+	type turn struct {
+		cluster string
+		end
+	}
+	expected, reached := map[turn]bool{}, map[turn]bool{}
+	for _, cluster := range cfg.used(routes) {
+		spec := cfg.clusters[cluster]
+		for _, b := range spec.placements[endpoints].priorities[0] {
+			expected[turn{cluster, end{b, spec.security.secured()}}] = true
 		}
+	}
+	for method, clusters := range cfg.routes[routes] {
+		inARow := 0
 		for _, o := range slices.Backward(c.recent[method]) {
-			if o.version() != cfg.version || o.lane() != routes || !expected[o.end()] {
+			leads := func(cluster string) bool { return expected[turn{cluster, o.end()}] }
+			if o.version() != cfg.version || o.lane() != routes || !slices.ContainsFunc(clusters, leads) {
 				break
 			}
-			from[o.end()] = true
+			for _, cluster := range clusters {
+				reached[turn{cluster, o.end()}] = true
+			}
 			inARow++
 		}
-		if inARow < streak || len(from) < len(expected) {
-			return fmt.Errorf("%s: %d RPCs in a row followed version %d, to %v of %v", method, inARow, cfg.version, from, expected)
+		if inARow < streak {
+			return fmt.Errorf("%s: %d RPCs in a row followed version %d, to backends of %v", method, inARow, cfg.version, clusters)
+		}
+	}
+	for t := range expected {
+		if !reached[t] {
+			return fmt.Errorf("RPCs that followed version %d did not reach %v, but %v", cfg.version, t, reached)
 		}
 	}
 	return nil
