@@ -3,6 +3,7 @@ package dnsconfig
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -83,6 +84,8 @@ func (j *joint) judge(r *Result, records []string) {
 		var list *List
 		if list, err = Parse(value, func(config string) error { return j.ParseServiceConfig(config).Err }); err == nil {
 			r.Choice, r.Void = list.Choose(j.client), list.Void
+		} else if len(records) > 1 {
+			err = fmt.Errorf("%w; the name has %d TXT records, and DNS joins the strings of one record only", err, len(records))
 		}
 	}
 	switch {

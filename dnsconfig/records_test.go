@@ -158,6 +158,9 @@ func (s *scene) outcomes() string {
 		for _, v := range r.Void {
 			text += fmt.Sprint(", void ", v.Index)
 		}
+		if r.Outcome == OutcomeFaulty {
+			text += ": " + r.Err.Error()
+		}
 		s.choice = r.Choice
 		all = append(all, text)
 	}
