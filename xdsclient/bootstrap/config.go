@@ -1,7 +1,7 @@
 package bootstrap
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -105,18 +105,15 @@ const (
 // bootstrap does not have is an error, whether the target names it or the default template.
 func (c *Config) ListenerName(authority, endpoint string) (string, error) {
 	template := c.ClientListenerTemplate
+	if endpoint == "" && (authority != "" || strings.Contains(template, "%s")) {
+		return "", fmt.Errorf("the target names no service; did you mean %s, or xds://AUTHORITY/SERVICE?", faults.Quote("xds:///"+cmp.Or(authority, "SERVICE")))
+	}
 	if authority != "" {
 		a, err := c.authority(authority, "")
-		switch {
-		case err != nil && endpoint == "":
-			return "", fmt.Errorf("%w; the target has no path: did you mean %s?", err, faults.Quote("xds:///"+authority))
-		case err != nil:
+		if err != nil {
 			return "", err
 		}
 		template = a.ClientListenerTemplate
-	}
-	if endpoint == "" && strings.Contains(template, "%s") {
-		return "", errors.New("the target names no service; expected xds:///SERVICE or xds://AUTHORITY/SERVICE")
 	}
 	name := expand(template, endpoint)
 	if in, isNew := xdsname.Authority(name); isNew {
