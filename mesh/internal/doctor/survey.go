@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/mesh/explain"
 	"github.com/dynxds/dynxds/mesh/internal/status"
 )
@@ -18,17 +19,20 @@ import (
 // Process examines the channels of a running process by what it says of them: that of a target, or all if target is empty. The
 // error is that the process cannot be asked.
 func Process(ctx context.Context, p status.Process, target string) (*Report, error) {
-	answer, surveys, err := status.Survey(ctx, p, target)
+	answer, surveys, left, err := status.Survey(ctx, p, target)
 	if err != nil {
 		return nil, err
 	}
 	r := &Report{Of: p.Address}
 	r.ok("process", p.Address, "it answers")
+	if len(answer.Clients) == 0 {
+		r.warn("dial xds:///SERVICE there; if it also links gRPC-Go's xds, see docs/reference/csds.md for whose clients a server tells of", "channels", "", "the process has no xDS client in use")
+	}
+	silent := 0
 	for i := range answer.Clients {
-		c := &answer.Clients[i]
-		s := c.State
+		s := answer.Clients[i].State
 		if s == nil {
-			r.warn("register csds in a process of dynxds to know more", "connections", "client "+c.Node, "the process says only what its xDS client holds")
+			silent++
 			continue
 		}
 		r.servers(s.Time, s.Servers)
@@ -50,12 +54,46 @@ func Process(ctx context.Context, p status.Process, target string) (*Report, err
 			add("dynxds status names those that fail; give doctor the target of one", "channels", "", "%d more were not examined; the process says: %s", s.ChannelsLeftOut, s.Verdict.Text)
 		}
 	}
+	if silent > 0 {
+		r.warn("register csds in a process of dynxds to know more", "connections", "", "of %s the process says only what it holds", faults.Count(silent, "xDS client"))
+	}
+	if left > 0 {
+		r.warn("give doctor the target of one", "channels", "", "not examined: %s", faults.Count(left, "more Listener"))
+	}
 	for _, s := range surveys {
 		for _, c := range r.survey(s) {
 			r.reported(c)
 		}
 	}
+	for i := range answer.Clients {
+		if s := answer.Clients[i].State; s != nil {
+			r.outcomes(s, target)
+		}
+	}
 	return r, nil
+}
+
+// outcomes checks what became of the RPCs to a target, or to all if target is empty.
+func (r *Report) outcomes(s *livestate.State, target string) {
+	add := func(to, name string, rpcs *outcomes.Report, fails bool) {
+		add := r.fail
+		switch {
+		case rpcs == nil || target != "" && !explain.SameTarget(to, target):
+			return
+		case rpcs.Minute.Failed == 0:
+			r.ok("RPCs", name, "%s", livestate.RPCs(rpcs))
+			return
+		case !fails:
+			add = r.warn
+		}
+		add("dynxds explain shows where an RPC goes; if the error is the server's, look at its log", "RPCs", name, "%s", livestate.RPCs(rpcs))
+	}
+	for i := range s.Channels { // their RPCs that no route has sent to a cluster
+		add(s.Channels[i].Target, s.Channels[i].Target, s.Channels[i].RPCs, s.Verdict.State == livestate.Failing)
+	}
+	for _, c := range s.Clusters {
+		add(c.Target, c.Name, c.RPCs, c.Health == livestate.Failing)
+	}
 }
 
 // servers checks what an xDS client said of its management servers at a time.
@@ -237,9 +275,6 @@ func (r *Report) reported(c *explain.Cluster) {
 		r.ok("endpoints", c.Name, "%d of %d connected", ready, len(all))
 	case c.Connections != "":
 		r.ok("endpoints", c.Name, "%s", c.Connections)
-	}
-	if c.RPCs != "" {
-		r.ok("RPCs", c.Name, "%s", c.RPCs)
 	}
 }
 

@@ -183,48 +183,59 @@ func nameIn(resource *anypb.Any) string {
 	}
 }
 
+// maxSurveys bounds the channels of a client that are surveyed: each survey looks at all of its resources.
+const maxSurveys = 100
+
 // Survey fetches the status of a process, and surveys the channel of a target, or all that are not resolved by DNS if target is
-// empty. Of a process that does not name its channels, each Listener is taken for one.
-func Survey(ctx context.Context, p Process, target string) (*Report, []*explain.Explanation, error) {
-	clients, err := p.fetch(ctx)
+// empty, and counts those that are left out. Of a client that does not name its channels, each Listener is taken for one.
+func Survey(ctx context.Context, p Process, target string) (r *Report, surveys []*explain.Explanation, left int, err error) {
+	clients, r, err := ask(ctx, p)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	r := reportOf(clients)
-	requests := []explain.Request{{Target: target}}
-	if target == "" {
-		requests = r.channels()
+	if target != "" {
+		s, err := explained(p.Address, clients, explain.Request{Target: target}, explain.SurveySource)
+		return r, []*explain.Explanation{s}, 0, err
 	}
-	var surveys []*explain.Explanation
-	for _, request := range requests {
-		switch s, err := explained(p.Address, clients, request, explain.SurveySource); {
-		case err == nil:
-			surveys = append(surveys, s)
-		case target != "" || request.Target == "": // a channel that has not asked for its Listener is told by the state of channels
-			return nil, nil, err
+	for i, c := range clients {
+		if c.err != nil {
+			return nil, nil, 0, fmt.Errorf("cannot use the status of %s: %w", p.Address, c.err)
+		}
+		requests := r.Clients[i].channels()
+		n := min(len(requests), maxSurveys)
+		left += len(requests) - n
+		for _, request := range requests[:n] {
+			// A channel that has not asked for its Listener is told by the state of channels.
+			if s, err := explain.SurveySource(&c.Source, request); err == nil {
+				surveys = append(surveys, s)
+			}
 		}
 	}
-	return r, surveys, nil
+	return r, surveys, left, nil
 }
 
-// channels returns what to survey: the targets of the channels, and then the Listeners of the clients that do not name theirs.
-func (r *Report) channels() []explain.Request {
-	var targets, listeners []explain.Request
-	for i := range r.Clients {
-		c := &r.Clients[i]
-		if c.State == nil {
-			for j := range c.Resources {
-				if c.Resources[j].Type == typeurl.ShortName(typeurl.Listener) {
-					listeners = append(listeners, explain.Request{Listener: c.Resources[j].Name})
-				}
-			}
-			continue
-		}
-		for _, x := range c.State.Channels {
-			if x.Mode == "xDS" && !slices.ContainsFunc(targets, func(r explain.Request) bool { return r.Target == x.Target }) {
-				targets = append(targets, explain.Request{Target: x.Target})
-			}
+// channels returns what to survey: the targets of the channels or, of a client that does not name them, its Listeners.
+func (c *Client) channels() []explain.Request {
+	var all []explain.Request
+	known := make(map[string]bool)
+	add := func(name string, request explain.Request) {
+		if !known[name] {
+			known[name] = true
+			all = append(all, request)
 		}
 	}
-	return append(targets, listeners...)
+	if c.State == nil {
+		for _, r := range c.Resources {
+			if r.Type == typeurl.ShortName(typeurl.Listener) {
+				add(r.Name, explain.Request{Listener: r.Name})
+			}
+		}
+		return all
+	}
+	for i := range c.State.Channels {
+		if x := &c.State.Channels[i]; x.Mode == "xDS" {
+			add(x.Target, explain.Request{Target: x.Target})
+		}
+	}
+	return all
 }

@@ -108,7 +108,7 @@ func TestExplainAProcess(t *testing.T) {
 	}
 }
 
-// The client of the target is used, whatever others hold.
+// The client of the target is used, whatever others hold, and the Listener of each is surveyed by what it holds itself.
 func TestExplainChoosesTheClientOfTheTarget(t *testing.T) {
 	t.Parallel()
 	other, own := genericConfig(), genericConfig()
@@ -117,6 +117,10 @@ func TestExplainChoosesTheClientOfTheTarget(t *testing.T) {
 	e, err := Explain(testutils.Context(t), Process{Address: serving(t, other, own)}, request())
 	if err != nil || e.Client.NodeID != "own" {
 		t.Errorf("%+v, %v; want the client own", e, err)
+	}
+	_, surveys, _, err := Survey(testutils.Context(t), Process{Address: serving(t, other, own)}, "")
+	if err != nil || len(surveys) != 2 || surveys[1].Client.NodeID != "own" {
+		t.Errorf("surveys: %+v, %v; want that of the client own second", surveys, err)
 	}
 }
 
@@ -206,12 +210,6 @@ func TestExplainOddStatus(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestExplainWhereNothingListens(t *testing.T) {
-	t.Parallel()
-	_, err := Explain(testutils.Context(t), Process{Address: "127.0.0.1:1"}, request())
-	cmdtest.ErrorHas(t, "Explain", err, "cannot reach 127.0.0.1:1")
 }
 
 // A time that is none does not keep the explanation from being written as JSON.

@@ -42,18 +42,24 @@ const sample = 2 * time.Second
 // Ask fetches the status of a process, a second time if the first one had it begin to count RPCs: 2 s later, if the deadline
 // of ctx allows that. The error names the process.
 func Ask(ctx context.Context, p Process) (*Report, error) {
+	_, r, err := ask(ctx, p)
+	return r, err
+}
+
+// ask is Ask, and also returns the clients that the report is of.
+func ask(ctx context.Context, p Process) ([]*client, *Report, error) {
 	for again := false; ; again = true {
 		clients, err := p.fetch(ctx)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r := reportOf(clients)
 		deadline, ok := ctx.Deadline()
 		if again || !slices.ContainsFunc(r.Clients, Client.uncounted) || ok && time.Until(deadline) < 2*sample {
-			return r, nil
+			return clients, r, nil
 		}
 		if err := retries.Wait(ctx, sample); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }
