@@ -229,6 +229,14 @@ func (e *routeExplainer) retry() {
 			on = append(on, codeName(c))
 		}
 	}
+	for _, other := range []struct {
+		on   bool
+		name string
+	}{{p.ConnectFailure, "connect-failure"}, {p.NoResponse, "reset"}, {len(p.RetriableHeaders) > 0, "retriable-headers"}} {
+		if other.on {
+			on = append(on, other.name)
+		}
+	}
 	value := fmt.Sprintf("on %s, %d attempts, after %v to %v", strings.Join(on, ", "), p.MaxAttempts, p.BaseBackoff, p.MaxBackoff)
 	if p.Hedges {
 		value += fmt.Sprintf(", hedged after %v", cmp.Or(p.PerTryTimeout, p.PerTryIdleTimeout))
@@ -237,7 +245,20 @@ func (e *routeExplainer) retry() {
 	if e.raw.GetRoute().GetRetryPolicy() != nil {
 		s.Level, s.At = levelRoute, e.at(provenance.Retry, provenance.Timeouts, provenance.Filters)
 	}
-	e.set(s)
+	if p.MaxAttempts > 1 {
+		e.set(s)
+	}
+	if p.LimitsTries() && !p.Hedges {
+		var ends []string
+		if p.PerTryTimeout > 0 {
+			ends = append(ends, fmt.Sprintf("ends after %v without a response", p.PerTryTimeout))
+		}
+		if p.PerTryIdleTimeout > 0 {
+			ends = append(ends, fmt.Sprintf("ends after %v without a message", p.PerTryIdleTimeout))
+		}
+		s.Name, s.Value, s.Ignored = "attempt", strings.Join(ends, ", "), e.implementation.about(dialect.TryTimeouts)
+		e.set(s)
+	}
 }
 
 // hashPolicies describes the parts of the hash of an RPC: what is hashed, and what the RPC has of it or why it adds nothing.

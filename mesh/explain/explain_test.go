@@ -110,7 +110,7 @@ func shop() *Source {
 			{Name: "all", Weight: wrapperspb.UInt32(1), TypedPerFilterConfig: map[string]*anypb.Any{"fault": xdsmsg.Any(&routepb.FilterConfig{Disabled: true})}},
 		}}},
 		MaxStreamDuration: &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(5 * time.Second)},
-		RetryPolicy:       &routepb.RetryPolicy{RetryOn: "unavailable,cancelled", NumRetries: wrapperspb.UInt32(2)},
+		RetryPolicy:       &routepb.RetryPolicy{RetryOn: "unavailable,cancelled,reset", NumRetries: wrapperspb.UInt32(2), PerTryTimeout: durationpb.New(time.Second)},
 		HashPolicy: []*routepb.RouteAction_HashPolicy{{PolicySpecifier: &routepb.RouteAction_HashPolicy_Header_{
 			Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: "x-user"},
 		}}},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -195,6 +196,9 @@ func (r *Report) server(ctx context.Context, s *bootstrap.Server, alone bool) bo
 		if step != "TLS" {
 			fix = "is it a gRPC server? If it wants TLS, write the bootstrap with dynxds bootstrap --tls, and with --cert and --key if it wants a certificate of clients"
 		}
+		if strings.Contains(err.Error(), "invalid target address") {
+			fix = "correct server_uri in the bootstrap: HOST:PORT, with brackets around an IPv6 address"
+		}
 		r.fail(fix, step, s.URI, "%v", err)
 		return false
 	}
@@ -239,6 +243,14 @@ func endedStream(ctx context.Context, cc *grpc.ClientConn, method string) error 
 
 // reach resolves a host, and connects to its port: that of a server, which is named where.
 func (r *Report) reach(ctx context.Context, host, port, server, where string) bool {
+	if port == "" { // as gRPC does
+		port, where = "443", where+", which has no port"
+	}
+	address := net.JoinHostPort(host, port)
+	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: address}}); err == nil && proxy != nil {
+		r.ok("proxy", address, "gRPC connects through %s, of HTTPS_PROXY", proxy.Host) // which resolves the name
+		return true
+	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if net.ParseIP(host) == nil {
@@ -249,7 +261,6 @@ func (r *Report) reach(ctx context.Context, host, port, server, where string) bo
 		}
 		r.ok("DNS", host, "%s", faults.Few(addresses, 4, ", "))
 	}
-	address := net.JoinHostPort(host, port)
 	began := time.Now()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -265,7 +276,7 @@ func (r *Report) reach(ctx context.Context, host, port, server, where string) bo
 	return true
 }
 
-// hostOf returns the host and the port in the URI of a server, if it has them and gRPC's resolver "dns" or none is for it.
+// hostOf returns the host and the port in the URI of a server, if gRPC's resolver "dns" or none is for it. Without a port, that is empty.
 func hostOf(uri string) (host, port string, ok bool) {
 	if scheme, _, found := strings.Cut(uri, ":///"); found {
 		u, err := url.Parse(uri)
@@ -275,7 +286,10 @@ func hostOf(uri string) (host, port string, ok bool) {
 		uri = strings.TrimPrefix(u.Path, "/")
 	}
 	host, port, err := net.SplitHostPort(uri)
-	return host, port, err == nil && host != "" && host != "unix"
+	if bare := strings.Trim(uri, "[]"); err != nil && (net.ParseIP(bare) != nil || !strings.ContainsAny(uri, ":/")) {
+		host, err = bare, nil
+	}
+	return host, port, err == nil && host != "" && !strings.HasPrefix(host, "unix")
 }
 
 // channel opens a channel to a target, and checks what it gets.

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/internal/folder"
@@ -122,7 +123,11 @@ func (l *loaded) checkService(service string) error {
 	if service == "" || slices.Contains(services, service) {
 		return nil
 	}
-	return fmt.Errorf("there is no service %q; there are %s", service, cmp.Or(strings.Join(services, ", "), "none"))
+	if other := similar(service, services); other != "" {
+		return fmt.Errorf("there is no service %q; did you mean %q?", service, other)
+	}
+	const most = 20
+	return fmt.Errorf("there is no service %q; there are %s", service, cmp.Or(faults.Few(services, most, ", "), "none"))
 }
 
 // Services returns the names of the services of a folder, none if it cannot be read: it is for the completion of
