@@ -171,25 +171,28 @@ func ask(ctx context.Context, replica Replica, query string, timeout time.Durati
 		if ctx.Err() != nil {
 			return Answer{}, unanswered(timeout, err)
 		}
-		return Answer{}, fmt.Errorf("%w; is it the address that \"dynxds serve --admin\" logs?", err)
+		return Answer{}, fmt.Errorf("%w; %s", err, whose)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
-		return Answer{}, fmt.Errorf("%s: %s", resp.Status, faults.Printable(strings.TrimSpace(string(text)), ""))
+		return Answer{}, fmt.Errorf("%s: %s; %s", resp.Status, faults.Printable(strings.TrimSpace(string(text)), ""), whose)
 	}
 	var answer Answer
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer); err != nil {
 		if ctx.Err() != nil {
 			return Answer{}, unanswered(timeout, err)
 		}
-		return Answer{}, fmt.Errorf("unexpected answer: %w", err)
+		return Answer{}, fmt.Errorf("unexpected answer: %w; %s", err, whose)
 	}
 	if replica.ID != "" && answer.Replica != replica.ID {
 		return Answer{}, fmt.Errorf("expected replica %s there, found %q; give each replica an --admin address of its own that other hosts reach", replica.ID, answer.Replica)
 	}
 	return answer, nil
 }
+
+// whose is what to look at if something else answers.
+const whose = "is it the address that \"dynxds serve --admin\" logs?"
 
 // unanswered is the error of a replica whose time is up.
 func unanswered(timeout time.Duration, err error) error {

@@ -188,7 +188,7 @@ func TestBoundsOfAnOverview(t *testing.T) {
 	o := OverviewOf(streams, nil)
 	all := o.Destinations[0]
 	if len(o.Destinations) != maxDestinations || o.MoreDestinations != maxDestinations+1 || len(o.Refusals) != maxRefusals || o.MoreRefusals != 2*maxDestinations-maxRefusals ||
-		len(o.Agents) != maxAgents || all.Name != "all" || len(all.Versions) != maxVersions || all.MostVersions != 2*maxDestinations || all.MoreVersions != 2*maxDestinations-maxVersions {
+		len(o.Agents) != maxAgents || o.MoreAgents != 2*maxDestinations-maxAgents || all.Name != "all" || len(all.Versions) != maxVersions || all.MostVersions != 2*maxDestinations || all.MoreVersions != 2*maxDestinations-maxVersions {
 		t.Errorf("%d and %d destinations, %d and %d refusals, %d agents; of %q %d and %d versions", len(o.Destinations), o.MoreDestinations,
 			len(o.Refusals), o.MoreRefusals, len(o.Agents), all.Name, len(all.Versions), all.MoreVersions)
 	}
@@ -217,11 +217,11 @@ func TestAnotherReplica(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
 	defer page.Close()
 	for want, r := range map[string]Replica{
-		`expected replica that there, found "this"`: {Admin: at.Admin, ID: "that"},
-		"404":               {Admin: strings.TrimPrefix(other.URL, "http://")},
-		"unexpected answer": {Admin: strings.TrimPrefix(page.URL, "http://")},
-		"want HOST:PORT":    {Admin: "localhost"},
-		"no such host":      {Admin: strings.TrimPrefix(strings.Replace(at.Admin, ":", "/other?x=:", 1), "http://")},
+		`expected replica that there, found "this"`:         {Admin: at.Admin, ID: "that"},
+		"404 page not found; is it the address":             {Admin: strings.TrimPrefix(other.URL, "http://")},
+		"looking for beginning of value; is it the address": {Admin: strings.TrimPrefix(page.URL, "http://")},
+		"want HOST:PORT": {Admin: "localhost"},
+		"no such host":   {Admin: strings.TrimPrefix(strings.Replace(at.Admin, ":", "/other?x=:", 1), "http://")},
 	} {
 		fleet := Ask(testutils.Context(t), []Replica{r}, false, time.Minute)
 		cmdtest.ErrorHas(t, fmt.Sprintf("%+v", r), fleet.Err(), want)

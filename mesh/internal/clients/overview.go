@@ -25,7 +25,8 @@ const (
 type Overview struct {
 	Standings
 	// Agents counts the clients by their software and its version, the most frequent first.
-	Agents []Agent `json:"agents,omitempty"`
+	Agents     []Agent `json:"agents,omitempty"`
+	MoreAgents int     `json:"more_agents,omitempty"`
 	// Destinations are ordered from bad to good.
 	Destinations     []Destination `json:"destinations"`
 	MoreDestinations int           `json:"more_destinations,omitempty"`
@@ -211,6 +212,7 @@ func (s *sums) merge(o *Overview) {
 	for _, r := range o.Refusals {
 		s.refuse(r)
 	}
+	s.MoreAgents += o.MoreAgents
 	s.MoreDestinations += o.MoreDestinations
 	s.MoreRefusals += o.MoreRefusals
 	s.Partial += o.Partial
@@ -237,7 +239,7 @@ func (s *sums) overview() *Overview {
 	for _, r := range s.refusals {
 		s.Refusals = append(s.Refusals, *r)
 	}
-	bound(&s.Agents, new(int), maxAgents, func(a, b Agent) int { return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Name, b.Name)) })
+	bound(&s.Agents, &s.MoreAgents, maxAgents, func(a, b Agent) int { return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Name, b.Name)) })
 	bound(&s.Destinations, &s.MoreDestinations, maxDestinations, worstFirst)
 	bound(&s.Refusals, &s.MoreRefusals, maxRefusals, func(a, b Refusal) int {
 		return cmp.Or(b.Clients-a.Clients, cmp.Compare(a.Type, b.Type), cmp.Compare(a.Error, b.Error))

@@ -204,6 +204,9 @@ func (t *Top) Lines() styled.Text {
 		for _, a := range t.Agents {
 			agents = append(agents, fmt.Sprintf("%d %s", a.Clients, a.Name))
 		}
+		if t.MoreAgents > 0 {
+			agents = append(agents, faults.Count(t.MoreAgents, "more version"))
+		}
 		lines.Add(styled.Plain, "clients: %s", strings.Join(agents, ", "))
 	}
 	if len(t.Destinations) > 0 {
