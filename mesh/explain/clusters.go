@@ -75,7 +75,7 @@ func (e *explainer) describeCluster(c *Cluster) {
 	if live != nil {
 		e.live(c, live)
 	} else if e.source.Running {
-		c.reported(said)
+		c.reported(said, e.source.State)
 	}
 }
 

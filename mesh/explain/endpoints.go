@@ -169,9 +169,12 @@ func (c *Cluster) setPhase(live *inspect.Cluster) {
 // ConnectionsUnknown is said of a process that does not say how its connections are.
 const ConnectionsUnknown = "connection state unknown"
 
-// reported adds how a cluster is in the words of another process, or that it does not say: said is nil.
-func (c *Cluster) reported(said *livestate.Cluster) {
+// reported adds how a cluster is in the words of another process, or that its state does not say: said is nil.
+func (c *Cluster) reported(said *livestate.Cluster, state *livestate.State) {
 	c.Connections = ConnectionsUnknown
+	if state != nil && state.ClustersLeftOut > 0 {
+		c.Connections += ", as the process tells of its worst clusters only"
+	}
 	bad, complete := make(map[string]*inspect.Endpoint), false
 	if said != nil {
 		n := &said.Endpoints

@@ -80,6 +80,8 @@ type client struct {
 	explain.Source
 	// scope has the targets that it is for, if the process says that.
 	scope string
+	// unread is as in Client.
+	unread string
 	// err is why RPCs cannot be explained by it.
 	err error
 }
@@ -89,7 +91,9 @@ func clientOf(address string, config *statuspb.ClientConfig) *client {
 	c := &client{scope: config.GetClientScope(), Source: explain.Source{Running: true, Client: explain.ClientOf(address, config.GetNode())}}
 	for _, e := range config.GetGenericXdsConfigs() {
 		if e.GetName() == csds.StateName && e.GetTypeUrl() == stateType {
-			c.State = cmp.Or(stateOf(e), c.State)
+			if c.State = cmp.Or(stateOf(e), c.State); c.State == nil {
+				c.unread = fmt.Sprintf("its state, of format %q, cannot be read: ask with the dynxds of the process's version", e.GetVersionInfo())
+			}
 			continue
 		}
 		r, err := resourceOf(e)

@@ -165,7 +165,7 @@ func TestExplainSaysWhatIsConnected(t *testing.T) {
 		{"connecting", func(_ *livestate.State, c *livestate.Cluster) {
 			c.State, c.Endpoints = "CONNECTING", livestate.Endpoints{All: 1, Connecting: 1}
 		}, []string{"0 of 1 endpoint connected, 1 connecting", "10.0.0.1:80  HEALTHY  weight 1\n"}},
-		{"of another target", func(_ *livestate.State, c *livestate.Cluster) { c.Target = "xds:///other" }, []string{"1 endpoint, connection state unknown"}},
+		{"of another target", func(s *livestate.State, c *livestate.Cluster) { c.Target, s.ClustersLeftOut = "xds:///other", 1 }, []string{"connections  connection state unknown, as the process tells of its worst clusters only"}},
 		{"without its server", func(s *livestate.State, _ *livestate.Cluster) {
 			s.Servers[0] = livestate.Server{URI: "cp:443", Error: "gone"}
 		},

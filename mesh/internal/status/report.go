@@ -32,6 +32,8 @@ type Client struct {
 	Scope string `json:"scope,omitempty"`
 	// State is how its channels are: nil if the process does not say.
 	State *livestate.State `json:"state,omitempty"`
+	// Unread is why it is nil though the process does say.
+	Unread string `json:"unread,omitempty"`
 	// Resources are those that the client holds, or has asked for. Their Ignored fields are those that dynxds does not act on.
 	Resources []*explain.ResourceStatus `json:"resources"`
 }
@@ -86,7 +88,7 @@ func (c Client) uncounted() bool {
 func reportOf(clients []*client) *Report {
 	r := &Report{Clients: []Client{}}
 	for _, c := range clients {
-		shown := Client{Node: c.Client.NodeID, Scope: c.scope, State: c.State, Resources: []*explain.ResourceStatus{}}
+		shown := Client{Node: c.Client.NodeID, Scope: c.scope, State: c.State, Unread: c.unread, Resources: []*explain.ResourceStatus{}}
 		for _, held := range c.Resources {
 			shown.Resources = append(shown.Resources, held.Status())
 		}
