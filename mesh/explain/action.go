@@ -249,14 +249,8 @@ func (e *routeExplainer) retry() {
 		e.set(s)
 	}
 	if p.LimitsTries() && !p.Hedges {
-		var ends []string
-		if p.PerTryTimeout > 0 {
-			ends = append(ends, fmt.Sprintf("ends after %v without a response", p.PerTryTimeout))
-		}
-		if p.PerTryIdleTimeout > 0 {
-			ends = append(ends, fmt.Sprintf("ends after %v without a message", p.PerTryIdleTimeout))
-		}
-		s.Name, s.Value, s.Ignored = "attempt", strings.Join(ends, ", "), e.implementation.about(dialect.TryTimeouts)
+		s.Name, s.Value = "attempt", fmt.Sprintf("ends after %v without a response", cmp.Or(p.PerTryTimeout, p.PerTryIdleTimeout))
+		s.Ignored = e.implementation.about(dialect.TryTimeouts)
 		e.set(s)
 	}
 }

@@ -75,24 +75,24 @@ func Process(ctx context.Context, p status.Process, target string) (*Report, err
 
 // outcomes checks what became of the RPCs to a target, or to all if target is empty.
 func (r *Report) outcomes(s *livestate.State, target string) {
-	add := func(to, name string, rpcs *outcomes.Report, fails bool) {
-		add := r.fail
-		switch {
-		case rpcs == nil || target != "" && !explain.SameTarget(to, target):
+	add := func(to, name string, rpcs *outcomes.Report, health livestate.Health) {
+		if rpcs == nil || target != "" && !explain.SameTarget(to, target) {
 			return
-		case rpcs.Minute.Failed == 0:
-			r.ok("RPCs", name, "%s", livestate.RPCs(rpcs))
-			return
-		case !fails:
-			add = r.warn
 		}
-		add("dynxds explain shows where an RPC goes; if the error is the server's, look at its log", "RPCs", name, "%s", livestate.RPCs(rpcs))
+		result, fix := OK, ""
+		if rpcs.Minute.Failed > 0 {
+			result, fix = Warning, "dynxds explain shows where an RPC goes; if the error is the server's, look at its log"
+			if health == livestate.Failing {
+				result = Failed
+			}
+		}
+		r.Add(result, fix, "RPCs", name, "%s", livestate.RPCs(rpcs))
 	}
 	for i := range s.Channels { // their RPCs that no route has sent to a cluster
-		add(s.Channels[i].Target, s.Channels[i].Target, s.Channels[i].RPCs, s.Verdict.State == livestate.Failing)
+		add(s.Channels[i].Target, s.Channels[i].Target, s.Channels[i].RPCs, s.Verdict.State)
 	}
 	for _, c := range s.Clusters {
-		add(c.Target, c.Name, c.RPCs, c.Health == livestate.Failing)
+		add(c.Target, c.Name, c.RPCs, c.Health)
 	}
 }
 

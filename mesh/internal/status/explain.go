@@ -80,8 +80,6 @@ type client struct {
 	explain.Source
 	// scope has the targets that it is for, if the process says that.
 	scope string
-	// unread is as in Client.
-	unread string
 	// err is why RPCs cannot be explained by it.
 	err error
 }
@@ -91,9 +89,7 @@ func clientOf(address string, config *statuspb.ClientConfig) *client {
 	c := &client{scope: config.GetClientScope(), Source: explain.Source{Running: true, Client: explain.ClientOf(address, config.GetNode())}}
 	for _, e := range config.GetGenericXdsConfigs() {
 		if e.GetName() == csds.StateName && e.GetTypeUrl() == stateType {
-			if c.State = cmp.Or(stateOf(e), c.State); c.State == nil {
-				c.unread = fmt.Sprintf("its state, of format %q, cannot be read: ask with the dynxds of the process's version", e.GetVersionInfo())
-			}
+			c.State = cmp.Or(stateOf(e), c.State)
 			continue
 		}
 		r, err := resourceOf(e)
@@ -193,53 +189,53 @@ const maxSurveys = 100
 // Survey fetches the status of a process, and surveys the channel of a target, or all that are not resolved by DNS if target is
 // empty, and counts those that are left out. Of a client that does not name its channels, each Listener is taken for one.
 func Survey(ctx context.Context, p Process, target string) (r *Report, surveys []*explain.Explanation, left int, err error) {
-	clients, r, err := ask(ctx, p)
-	if err != nil {
+	if r, err = Ask(ctx, p); err != nil {
 		return nil, nil, 0, err
 	}
-	if target != "" {
-		s, err := explained(p.Address, clients, explain.Request{Target: target}, explain.SurveySource)
-		return r, []*explain.Explanation{s}, 0, err
-	}
-	for i, c := range clients {
+	var clients []*client
+	for i := range r.Clients {
+		c := r.Clients[i].of
+		if clients = append(clients, c); target != "" {
+			continue
+		}
 		if c.err != nil {
 			return nil, nil, 0, fmt.Errorf("cannot use the status of %s: %w", p.Address, c.err)
 		}
-		requests := r.Clients[i].channels()
-		n := min(len(requests), maxSurveys)
-		left += len(requests) - n
-		for _, request := range requests[:n] {
+		names := c.channels()
+		left += max(0, len(names)-maxSurveys)
+		for _, name := range names[:min(len(names), maxSurveys)] {
+			request := explain.Request{Target: name}
+			if c.State == nil {
+				request = explain.Request{Listener: name}
+			}
 			// A channel that has not asked for its Listener is told by the state of channels.
 			if s, err := explain.SurveySource(&c.Source, request); err == nil {
 				surveys = append(surveys, s)
 			}
 		}
 	}
+	if target != "" {
+		s, err := explained(p.Address, clients, explain.Request{Target: target}, explain.SurveySource)
+		return r, []*explain.Explanation{s}, 0, err
+	}
 	return r, surveys, left, nil
 }
 
 // channels returns what to survey: the targets of the channels or, of a client that does not name them, its Listeners.
-func (c *Client) channels() []explain.Request {
-	var all []explain.Request
-	known := make(map[string]bool)
-	add := func(name string, request explain.Request) {
-		if !known[name] {
-			known[name] = true
-			all = append(all, request)
-		}
-	}
+func (c *client) channels() (names []string) {
 	if c.State == nil {
 		for _, r := range c.Resources {
-			if r.Type == typeurl.ShortName(typeurl.Listener) {
-				add(r.Name, explain.Request{Listener: r.Name})
+			if r.TypeURL == typeurl.Listener {
+				names = append(names, r.Name)
 			}
 		}
-		return all
-	}
-	for i := range c.State.Channels {
-		if x := &c.State.Channels[i]; x.Mode == "xDS" {
-			add(x.Target, explain.Request{Target: x.Target})
+	} else {
+		for i := range c.State.Channels {
+			if x := &c.State.Channels[i]; x.Mode == "xDS" {
+				names = append(names, x.Target)
+			}
 		}
 	}
-	return all
+	slices.Sort(names)
+	return slices.Compact(names)
 }

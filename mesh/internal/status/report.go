@@ -32,10 +32,10 @@ type Client struct {
 	Scope string `json:"scope,omitempty"`
 	// State is how its channels are: nil if the process does not say.
 	State *livestate.State `json:"state,omitempty"`
-	// Unread is why it is nil though the process does say.
-	Unread string `json:"unread,omitempty"`
 	// Resources are those that the client holds, or has asked for. Their Ignored fields are those that dynxds does not act on.
 	Resources []*explain.ResourceStatus `json:"resources"`
+
+	of *client
 }
 
 // sample is for how long a process has counted RPCs, at least, before its answer is believed.
@@ -44,24 +44,18 @@ const sample = 2 * time.Second
 // Ask fetches the status of a process, a second time if the first one had it begin to count RPCs: 2 s later, if the deadline
 // of ctx allows that. The error names the process.
 func Ask(ctx context.Context, p Process) (*Report, error) {
-	_, r, err := ask(ctx, p)
-	return r, err
-}
-
-// ask is Ask, and also returns the clients that the report is of.
-func ask(ctx context.Context, p Process) ([]*client, *Report, error) {
 	for again := false; ; again = true {
 		clients, err := p.fetch(ctx)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		r := reportOf(clients)
 		deadline, ok := ctx.Deadline()
 		if again || !slices.ContainsFunc(r.Clients, Client.uncounted) || ok && time.Until(deadline) < 2*sample {
-			return clients, r, nil
+			return r, nil
 		}
 		if err := retries.Wait(ctx, sample); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 }
@@ -88,7 +82,7 @@ func (c Client) uncounted() bool {
 func reportOf(clients []*client) *Report {
 	r := &Report{Clients: []Client{}}
 	for _, c := range clients {
-		shown := Client{Node: c.Client.NodeID, Scope: c.scope, State: c.State, Unread: c.unread, Resources: []*explain.ResourceStatus{}}
+		shown := Client{Node: c.Client.NodeID, Scope: c.scope, State: c.State, Resources: []*explain.ResourceStatus{}, of: c}
 		for _, held := range c.Resources {
 			shown.Resources = append(shown.Resources, held.Status())
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/internal/cmdtest"
-	"github.com/dynxds/dynxds/observe/csds"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/testutils"
@@ -62,7 +61,6 @@ func TestText(t *testing.T) {
 		{"resources in every condition", []*statuspb.ClientConfig{{
 			Node: &corepb.Node{Id: "n"},
 			GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{
-				{TypeUrl: stateType, Name: csds.StateName, VersionInfo: "9"},
 				{TypeUrl: cluster, Name: "waiting", ClientStatus: adminpb.ClientResourceStatus_REQUESTED},
 				{
 					TypeUrl: cluster, Name: "in-use", ClientStatus: adminpb.ClientResourceStatus_NACKED, VersionInfo: "7", LastUpdated: at,
@@ -82,7 +80,7 @@ func TestText(t *testing.T) {
 				},
 			},
 		}}, `client "n"
-  connection state unknown: its state, of format "9", cannot be read: ask with the dynxds of the process's version
+  connection state unknown: the process says only what its xDS client holds
   Cluster waiting: REQUESTED
   Cluster in-use: NACKED, an older version is in use, version "7", of 2026-01-02 03:04:05 UTC
     error: type: is none

@@ -28,7 +28,7 @@ func (r *Report) Lines() styled.Text {
 		c := &r.Clients[i]
 		t.line(styled.Heading, 0, "client %q%s", c.Node, styled.With(" of %s", faults.Few(strings.Split(c.Scope, ", "), maxTargets, ", ")))
 		if s := c.State; s == nil {
-			t.line(styled.Doubtful, 1, "%s: %s", explain.ConnectionsUnknown, cmp.Or(c.Unread, "the process says only what its xDS client holds"))
+			t.line(styled.Doubtful, 1, "%s: the process says only what its xDS client holds", explain.ConnectionsUnknown)
 		} else {
 			v := &s.Verdict
 			t.line(styled.OfState(string(v.State)), 1, "%s", cmp.Or(v.Text, string(v.State)))
