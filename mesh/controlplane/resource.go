@@ -87,9 +87,6 @@ func NewResource(m *discoverypb.Resource) (*Resource, error) {
 // read is NewResource, with errors that do not say the name.
 func read(m *discoverypb.Resource) (*Resource, error) {
 	key, err := ofResource(m.GetName())
-	if m.GetName() == "" {
-		err = errors.New("the name is empty")
-	}
 	p, badParameters := dynparam.NewParameters(m.GetDynamicParameters())
 	var noType error
 	if m.GetResource().GetTypeUrl() == "" {
@@ -147,9 +144,6 @@ func newResource(name string, parameters map[string]string, m proto.Message) (*R
 func pack(m proto.Message) (*anypb.Any, error) {
 	switch m := m.(type) {
 	case *anypb.Any:
-		if m.GetTypeUrl() == "" {
-			return nil, fmt.Errorf("the Any has no type URL")
-		}
 		return &anypb.Any{TypeUrl: m.TypeUrl, Value: bytes.Clone(m.Value)}, nil
 	case *dpdspb.DynamicParameterConstraintsMap:
 		return dynwire.MarshalMap(m) // its Go name is not the one on the wire
@@ -174,21 +168,4 @@ func (r *Resource) message(name string, d addressing) *discoverypb.Resource {
 		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
 	}
 	return m
-}
-
-// resourceName returns the name in a resource message.
-func resourceName(m proto.Message) (string, error) {
-	var name string
-	switch m := m.(type) {
-	case interface{ GetName() string }:
-		name = m.GetName()
-	case interface{ GetClusterName() string }:
-		name = m.GetClusterName()
-	default:
-		return "", fmt.Errorf("a %T has no name field; use SetNamed", m)
-	}
-	if name == "" {
-		return "", fmt.Errorf("the name of the %T is empty", m)
-	}
-	return name, nil
 }

@@ -87,8 +87,8 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"*wrapperspb.StringValue has no name field", "name of the *clusterv3.Cluster is empty", "set: the message is nil",
-		"set: the name of a *clusterv3.Cluster is empty", `the name "*" is reserved`, `"\xff"`, `"nil"`, `"untyped": the Any has no type URL`, `"badutf8": serializing`,
+		"*wrapperspb.StringValue has no name field", "name of the *clusterv3.Cluster is empty", `set "": the message is nil`,
+		`the name "*" is reserved`, `"\xff"`, `"nil"`, `"untyped": there is no resource, or its Any has no type URL`, `"badutf8": serializing`,
 		`"no error": the status is OK`, `"fine": the status is OK`, "the type URL is empty", "the name is empty", `"text": serializing the status`,
 	} {
 		if !strings.Contains(err.Error(), want) {

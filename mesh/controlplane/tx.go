@@ -47,16 +47,16 @@ func (tx *Tx) Set(messages ...proto.Message) { tx.SetVariant(nil, messages...) }
 // for every value that clients may require (TP2, "Matching Behavior and Best Practices").
 func (tx *Tx) SetVariant(parameters map[string]string, messages ...proto.Message) {
 	for _, m := range messages {
-		if isNil(m) {
-			tx.fail(errors.New("set: the message is nil"))
-			continue
+		switch named := m.(type) {
+		case interface{ GetName() string }:
+			tx.SetNamed(named.GetName(), parameters, m)
+		case interface{ GetClusterName() string }:
+			tx.SetNamed(named.GetClusterName(), parameters, m)
+		case nil:
+			tx.SetNamed("", parameters, nil)
+		default:
+			tx.fail(fmt.Errorf("set: a %T has no name field; use SetNamed", m))
 		}
-		name, err := resourceName(m)
-		if err != nil {
-			tx.fail(fmt.Errorf("set: %w", err))
-			continue
-		}
-		tx.SetNamed(name, parameters, m)
 	}
 }
 
@@ -72,7 +72,7 @@ func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Messag
 		return
 	}
 	if name == "" {
-		tx.fail(fmt.Errorf("set: the name of a %T is empty", m))
+		tx.fail(fmt.Errorf("set: the name of the %T is empty", m))
 		return
 	}
 	r, err := newResource(name, parameters, m)
@@ -155,10 +155,7 @@ func (tx *Tx) AnswerError(d *Demand, st *status.Status) {
 // name that they could not subscribe to, such as one of another type, makes the update fail.
 func (tx *Tx) SetDPDS(name string, of func(node *corepb.Node) (dynparam.ByType, error)) {
 	key, err := ofResource(name)
-	switch {
-	case name == "":
-		err = errors.New("the name is empty")
-	case err == nil:
+	if err == nil {
 		err = xdsname.CheckConstraintsMap(name)
 	}
 	if of == nil {
@@ -209,15 +206,11 @@ func (tx *Tx) SetVariantError(typeURL, name string, parameters map[string]string
 
 // newError returns nil, and makes the update fail, if the error cannot be stored.
 func (tx *Tx) newError(typeURL, name string, p dynparam.Parameters, st *status.Status, bad error) *entry {
-	if name == "" {
-		bad = errors.New("the name is empty")
-	}
-	var badType error
 	if typeURL == "" {
-		badType = errors.New("the type URL is empty")
+		bad = errors.Join(errors.New("the type URL is empty"), bad)
 	}
 	e, badStatus := newResourceError(name, st)
-	if err := errors.Join(badType, bad, badStatus); err != nil {
+	if err := errors.Join(bad, badStatus); err != nil {
 		tx.fail(fmt.Errorf("set error of %q: %w", name, err))
 		return nil
 	}
@@ -228,6 +221,8 @@ func (tx *Tx) newError(typeURL, name string, p dynparam.Parameters, st *status.S
 // storable returns an error if nothing can be stored under the name.
 func storable(name string) (nameKey, error) {
 	switch {
+	case name == "":
+		return nameKey{}, errors.New("the name is empty")
 	case !utf8.ValidString(name):
 		return nameKey{}, errors.New("the name is not valid UTF-8")
 	case name == wildcardName:
@@ -261,7 +256,7 @@ func (tx *Tx) DeleteAll(typeURL string) {
 			tx.replace(typeURL, key.name, nil)
 		}
 	}
-	for _, key := range tx.store.keys(typeURL) {
+	for key := range tx.slots(typeURL) {
 		tx.replace(typeURL, key, nil)
 	}
 }
