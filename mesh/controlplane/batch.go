@@ -154,14 +154,9 @@ func makeBeforeBreak(all []batch) []batch {
 	var begin, end []batch
 	for _, n := range all {
 		first, last := n.split()
-		if !first.empty() {
-			begin = append(begin, first)
-		}
-		if !last.empty() {
-			end = append(end, last)
-		}
+		begin, end = append(begin, first), append(end, last)
 	}
-	return append(begin, end...)
+	return slices.DeleteFunc(append(begin, end...), func(n batch) bool { return n.empty() })
 }
 
 // split divides a batch into what is sent in its turn and what is sent last, each of which may be empty.
@@ -193,7 +188,7 @@ func (n batch) splitComplete() (first, last batch) {
 	// The deleted Clusters may match subscriptions that have errors.
 	w := &composer{sub: n.sub, batch: first}
 	for _, e := range n.errors {
-		w.failed.add(e.topic)
+		w.failed.set(e.topic, true)
 	}
 	w.addRivals()
 	n.errors = w.batch.errors
@@ -221,21 +216,14 @@ func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
 	return append(deleted, before...), anyNew || len(after) > 0
 }
 
-// pushRank orders the types within one push, make before break. Constraints, which decide the
+// pushOrder has the types within one push, make before break; all others come last. Constraints, which decide the
 // variants that a client subscribes to, are first.
+var pushOrder = []string{dynparam.MapTypeURL, typeurl.Cluster, typeurl.Endpoints, typeurl.Listener, typeurl.RouteConfiguration}
+
+// pushRank is the position of a type in pushOrder.
 func pushRank(typeURL string) int {
-	switch typeURL {
-	case dynparam.MapTypeURL:
-		return -1
-	case typeurl.Cluster:
-		return 0
-	case typeurl.Endpoints:
-		return 1
-	case typeurl.Listener:
-		return 2
-	case typeurl.RouteConfiguration:
-		return 3
-	default:
-		return 4
+	if i := slices.Index(pushOrder, typeURL); i >= 0 {
+		return i
 	}
+	return len(pushOrder)
 }

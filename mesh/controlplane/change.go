@@ -77,26 +77,7 @@ func (sub *subscription) deltaChange(asked, dropped map[topic]locator, versions 
 	}
 	turn.unlock()
 	if sub.interest == interestUnknown {
-		change.known = sub.relevantVersions(change, versions)
+		change.known = versions
 	}
 	return change
-}
-
-// relevantVersions returns the versions of a reconnecting client's resources that it subscribes to
-// in the same request.
-func (sub *subscription) relevantVersions(change subscriptionChange, versions map[string]string) map[string]string {
-	asked := make(map[nameKey]bool, len(change.added))
-	for tp := range change.added {
-		asked[tp.name] = true
-	}
-	known := make(map[string]string, len(versions))
-	wildcard := hasWildcard(sub.typeURL) && asked[wildcardKey]
-	for name, version := range versions {
-		key := keyOf(name)
-		inGlob := key.collection != "" && asked[key.glob()]
-		if key.leaf != wildcardName && (asked[key] || inGlob || wildcard) {
-			known[name] = version
-		}
-	}
-	return known
 }

@@ -71,7 +71,7 @@ func (x *trial) judgeExplanation(e checkRemoval, r *checkResponse) {
 func (x *trial) repeats(l int, e checkRemoval) bool {
 	sub := x.st.subs[x.way.typeURL]
 	_, exact := x.way.subs_[l].constraints.Parameters()
-	again := sub.items.get(topic{keyOf(x.way.subs_[l].name), markConstraints + x.way.subs_[l].constraints.Key()}).again
+	again := sub.items.urgency(topic{keyOf(x.way.subs_[l].name), markConstraints + x.way.subs_[l].constraints.Key()}) == inAnyCase
 	return x.way.locators && exact && e.items != 0 && again
 }
 

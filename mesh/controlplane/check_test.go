@@ -214,7 +214,7 @@ func (x *trial) Next() (list []checkEvent) {
 	if x.used.moves < scope.moves {
 		add(verbMove, 0)
 	}
-	if x.store.demands.pending() != nil {
+	if x.isPending() {
 		add(verbNotify, 0)
 	}
 	for i, d := range x.live {

@@ -86,9 +86,9 @@ func newTrial(way *checkWay) *trial {
 	}
 	x.opts.OnNACK = func(Rejection) { x.client.rejections++ }
 	// Sources are notified by an event.
-	x.store.demands.notifying = true
+	x.store.notifying = true
 	if way.source {
-		x.store.OnDemand("", func(begun, ended []*Demand) {})
+		x.store.OnDemand("", x.demanded)
 	}
 	for i, it := range way.things {
 		if !it.glob {
@@ -224,21 +224,24 @@ func (x *trial) move() {
 	}
 }
 
+// isPending reports whether the source is to be told of demands.
+func (x *trial) isPending() bool { return x.way.source && len(x.store.sources[""].pending) > 0 }
+
 // notify tells the source of demands.
 func (x *trial) notify() {
-	s := x.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for source := s.demands.pending(); source != nil; source = s.demands.pending() {
-		begun, ended := s.divide(source)
-		slices.SortFunc(begun, func(a, b *Demand) int { return strings.Compare(a.Name+a.Constraints.Key(), b.Name+b.Constraints.Key()) })
-		for _, d := range begun {
-			x.Tell("the source is asked for %s", d.Name)
-			x.live = append(x.live, &checkDemand{Demand: d})
-		}
-		for _, d := range ended {
-			x.live = slices.DeleteFunc(x.live, func(l *checkDemand) bool { return l.Demand == d })
-		}
+	x.store.notifySources()
+	x.store.notifying = true
+}
+
+// demanded is the source.
+func (x *trial) demanded(begun, ended []*Demand) {
+	slices.SortFunc(begun, func(a, b *Demand) int { return strings.Compare(a.Name+a.Constraints.Key(), b.Name+b.Constraints.Key()) })
+	for _, d := range begun {
+		x.Tell("the source is asked for %s", d.Name)
+		x.live = append(x.live, &checkDemand{Demand: d})
+	}
+	for _, d := range ended {
+		x.live = slices.DeleteFunc(x.live, func(l *checkDemand) bool { return l.Demand == d })
 	}
 }
 
@@ -307,7 +310,7 @@ func (x *trial) talk() (responses int) {
 			responses++
 		case x.dirty:
 			x.flush()
-		case x.store.demands.pending() != nil:
+		case x.isPending():
 			x.notify()
 		case slices.ContainsFunc(x.live, func(d *checkDemand) bool { return !d.answered }):
 			for i, d := range x.live {
@@ -354,8 +357,8 @@ func (x *trial) checkState(sub *subscription) {
 	switch {
 	case !sub.items.noneDue() || sub.queued || sub.settling.Load() > 0 || len(x.st.dueSubs) > 0:
 		x.Fail("in the end something is due: %+v", sub.items)
-	case keptCount(sub) > 0 || sub.claims != 0:
-		x.Fail("in the end something is kept: %d deleted resources, %d claims", keptCount(sub), sub.claims)
+	case len(sub.items.kept.m) > 0 || sub.claims != 0:
+		x.Fail("in the end something is kept: %d deleted resources, %d claims", len(sub.items.kept.m), sub.claims)
 	case len(d.unanswered) > 0 || d.reply == ReplyAwaited:
 		x.Fail("in the end %d responses are unanswered, the reply is %v", len(d.unanswered), d.reply)
 	case x.client.rejections != x.client.nacked:

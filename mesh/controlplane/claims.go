@@ -17,24 +17,28 @@ func (e *entry) claimed() bool { return e.asResource() != nil && e.resource.pack
 // names are forgotten, and those for members of collections are an error, as the client would keep what no
 // longer exists. The caller holds Store.mu for reading, and stream.mu.
 func (sub *subscription) acceptClaim(name, version string) error {
-	if sub.addressing == byLocators {
+	key := keyOf(name)
+	inGlob := key.collection != "" && sub.count(key.glob()) > 0
+	switch {
+	case key.leaf == wildcardName, sub.count(key) == 0 && !inGlob && !sub.wildcard():
+		return nil // the request does not subscribe to it
+	case sub.addressing == byLocators:
 		return sub.acceptVariantClaim(name, version)
 	}
-	key := keyOf(name)
 	tp := topic{name: key}
 	a := sub.askOf(tp)
-	if now := sub.currentOf(tp, a); now.asResource() != nil && now.resource.version == version {
+	if now := sub.current(tp, a); now.asResource() != nil && now.resource.version == version {
 		sub.setSentResource(tp, a, now)
 	} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
 		return err
 	} else if now == nil && sub.inCollection(tp, nil, true) {
-		sub.items.addLater(tp, false)
+		sub.items.addLater(tp, ifChanged)
 	}
 	switch {
 	case !sub.wants(tp, nil):
-		sub.items.addLater(tp, true) // the client may take it for one that the wildcard covers
+		sub.items.addLater(tp, inAnyCase) // the client may take it for one that the wildcard covers
 	case a != nil && key.collection != "" && sub.inCollection(tp, nil, false):
-		sub.items.addLater(tp, true) // after an error of the glob, the client has it for the name alone
+		sub.items.addLater(tp, inAnyCase) // after an error of the glob, the client has it for the name alone
 	}
 	return nil
 }
@@ -56,11 +60,11 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 			} else {
 				_ = sub.keepClaim(tp, name, version)
 				if key.collection != "" && sub.wildcard() {
-					sub.setSent(topic{key, markVariant}, claim(name, version)) // see dueStillCovered
+					sub.items.has.set(topic{key, markVariant}, claim(name, version)) // see dueStillCovered
 				}
 			}
 			if isMember || sub.wildcard() {
-				sub.items.addLater(tp, true)
+				sub.items.addLater(tp, inAnyCase)
 			}
 		}
 	}
@@ -76,12 +80,12 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 		same := e.resource != nil && e.resource.version == version
 		switch wanted := sub.wants(tp, e); {
 		case wanted && same && named == 0:
-			sub.setSent(tp, e)
+			sub.items.has.set(tp, e)
 		case wanted, same && sub.besideWildcard(tp, e) && !chosen[e]:
 			// The client may have the variant: with another version, from before the error, which is none for a wildcard, for another
 			// subscription, or as one that it takes for a member of the wildcard. It does not have the entry itself.
-			sub.setSent(tp, &entry{resource: &Resource{name: e.name(), parameters: e.parameters(), packed: new(anypb.Any)}})
-			sub.items.addLater(tp, true)
+			sub.items.has.set(tp, &entry{resource: &Resource{name: e.name(), parameters: e.parameters(), packed: new(anypb.Any)}})
+			sub.items.addLater(tp, inAnyCase)
 		}
 	}
 	if named > 0 && !isMember || sub.hasOf(key) {
@@ -92,7 +96,7 @@ func (sub *subscription) acceptVariantClaim(name, version string) error {
 	if err := sub.keepClaim(tp, name, version); err != nil {
 		return err
 	}
-	sub.items.addLater(tp, true)
+	sub.items.addLater(tp, inAnyCase)
 	return nil
 }
 
@@ -119,14 +123,14 @@ func (sub *subscription) acceptAwaiting(collection topic) {
 	}
 	for key := range sub.table.members[collection.name.collection] {
 		tp := topic{key, markVariant}
-		c := sub.items.get(tp).has
+		c := sub.items.has.m[tp]
 		if !c.claimed() || sub.awaitsCollection(key) {
 			continue
 		}
 		if err := sub.acceptVariantClaim(c.resource.name, c.resource.version); err != nil {
 			sub.stream.failWith(err)
 		}
-		if sub.items.get(tp).has == c { // it was accepted for other topics
+		if sub.items.has.m[tp] == c { // it was accepted for other topics
 			sub.forgetSent(tp)
 		}
 	}
@@ -135,14 +139,14 @@ func (sub *subscription) acceptAwaiting(collection topic) {
 // keepClaim records a claim, unless there are too many.
 func (sub *subscription) keepClaim(tp topic, name, version string) error {
 	weight := nameWeight(name, version)
-	if has := sub.items.get(tp).has; has.claimed() { // it counts already
+	if has := sub.items.has.m[tp]; has.claimed() { // it counts already
 		weight = max(0, weight-nameWeight(has.resource.name, has.resource.version))
 	}
 	if err := sub.stream.usage.take(ofVersions, weight); err != nil {
 		return err
 	}
 	sub.claims += weight
-	sub.setSent(tp, claim(name, version))
+	sub.items.has.set(tp, claim(name, version))
 	return nil
 }
 

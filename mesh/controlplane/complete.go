@@ -19,7 +19,7 @@ func (w *composer) list(all bool) {
 	w.batch.answer = true
 	w.batch.complete = sub.subscribed()
 	var kept []*Resource
-	for _, old := range sub.kept {
+	for _, old := range sub.items.kept.m {
 		kept = append(kept, old.resource)
 	}
 	if len(kept) > 0 {

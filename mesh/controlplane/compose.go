@@ -17,7 +17,7 @@ type composer struct {
 	// heartbeats are to be sent, but for those of resources that are sent.
 	heartbeats []namedResource
 	// failed are the topics whose errors are in batch.
-	failed topics
+	failed shrinkingMap[topic, bool]
 }
 
 // collect returns what is due, in push order, and records it as sent. The caller holds Store.mu for reading, and mu.
@@ -51,23 +51,21 @@ func (sub *subscription) compose() batch {
 	}
 	opened := map[nameKey][]opening{}
 	for _, tp := range collections {
-		w.open(tp, d.get(tp).again, opened)
+		w.open(tp, d.now.m[tp], opened)
 	}
 	w.addAllKnown(opened)
 	due := d.now
 	d.now = topics{}
-	for tp := range due.m {
-		it := d.take(tp)
+	for tp, how := range due.m {
 		switch {
 		case tp == wholeList:
 		case !sub.isCollection(tp):
-			w.compose(tp, it)
-		case sub.current(tp) == awaited:
-			d.waiting.add(tp)
-			d.setAgain(tp, it.again)
+			w.compose(tp, how)
+		case sub.current(tp, sub.askOf(tp)) == awaited:
+			d.waiting.set(tp, how)
 		}
 	}
-	w.list(due.has(wholeList))
+	w.list(due.m[wholeList] != notDue)
 	w.addRivals()
 	for _, h := range w.heartbeats {
 		w.send(h)
@@ -84,13 +82,13 @@ func (sub *subscription) compose() batch {
 }
 
 // add makes a topic due: with this batch, while collections are opened, and then with the next one.
-func (w *composer) add(tp topic, again bool) { w.sub.items.add(tp, again) }
+func (w *composer) add(tp topic, how urgency) { w.sub.items.add(tp, how) }
 
-// opening is a collection that the client is told of as a whole: the wildcard, or one of the subscriptions to a glob. again says that it is
-// sent members that it knows, too.
+// opening is a collection that the client is told of as a whole: the wildcard, or one of the subscriptions to a glob. Its members
+// are sent as how says.
 type opening struct {
-	of    topic
-	again bool
+	of  topic
+	how urgency
 }
 
 // addAllKnown makes what the client knows of opened collections due.
@@ -104,11 +102,11 @@ func (w *composer) addAllKnown(opened map[nameKey][]opening) {
 		}
 		for _, o := range opened[wildcardKey] { // it may take anything for a member
 			w.batch.noMembers = w.batch.noMembers && w.sub.named(tp)
-			w.addKnown(tp, old, o.again)
+			w.addKnown(tp, old, o.how)
 		}
 		for _, o := range opened[tp.name.glob()] {
 			if w.inOne(o.of, old) {
-				w.addKnown(tp, old, o.again)
+				w.addKnown(tp, old, o.how)
 			}
 		}
 	}
@@ -116,15 +114,15 @@ func (w *composer) addAllKnown(opened map[nameKey][]opening) {
 
 // addKnown makes what the client knows of a collection due: claims of what does not exist, if there are many, with later
 // responses.
-func (w *composer) addKnown(tp topic, old *entry, again bool) {
-	if w.sub.items.later.has(tp) {
+func (w *composer) addKnown(tp topic, old *entry, how urgency) {
+	if w.sub.items.later.m[tp] != notDue {
 		return
 	}
 	if old.claimed() && len(w.sub.items.now.m) >= w.sub.stream.store.pace.due && w.sub.table.slots[tp.name] == nil {
-		w.sub.items.addLater(tp, again)
+		w.sub.items.addLater(tp, how)
 		return
 	}
-	w.add(tp, again)
+	w.add(tp, how)
 }
 
 // addMembers makes the members of an opened collection due, and reports whether there are any.
@@ -132,13 +130,13 @@ func (w *composer) addMembers(o opening) (any bool) {
 	for key := range w.sub.table.members[o.of.name.collection] {
 		if w.sub.addressing == byNames {
 			any = true
-			w.add(topic{name: key}, o.again)
+			w.add(topic{name: key}, o.how)
 			continue
 		}
 		for _, e := range w.sub.table.entries(key) {
 			if w.inOne(o.of, e) {
 				any = true
-				w.add(variantTopic(key, e.parameters()), o.again)
+				w.add(variantTopic(key, e.parameters()), o.how)
 			}
 		}
 	}
@@ -161,39 +159,43 @@ func (w *composer) inOne(of topic, e *entry) bool {
 }
 
 // open composes a collection, and adds it to opened if it is new to the client.
-func (w *composer) open(tp topic, again bool, opened map[nameKey][]opening) {
-	now := w.sub.current(tp)
+func (w *composer) open(tp topic, how urgency, opened map[nameKey][]opening) {
+	a := w.sub.askOf(tp)
+	now := w.sub.current(tp, a)
 	if now == awaited {
 		return
 	}
 	w.sub.acceptAwaiting(tp)
 	if tp.name.isGlob() { // the client learns which members exist, so none is kept
-		for member := range w.sub.kept {
+		for member := range w.sub.items.kept.m {
 			if member.name.collection == tp.name.collection {
 				w.sub.restore(member)
-				w.add(member, false)
+				w.add(member, ifChanged)
 			}
 		}
 	}
-	old := w.sub.lastSent(tp)
+	old, again := w.sub.lastSent(tp, a), how == inAnyCase
 	switch {
 	case now != nil && (again || old == nil || !old.sameVersion(now)):
-		w.addError(tp, now)
+		w.addError(tp, a, now)
 		w.removeMembers(tp)
 		if w.sub.claims > 0 { // they may be of another subscription to the collection
-			opened[tp.name] = append(opened[tp.name], opening{of: tp})
+			opened[tp.name] = append(opened[tp.name], opening{tp, ifChanged})
 		}
 	case now == nil && (again || old != absence):
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
-		o := opening{tp, again || old != nil}
+		o := opening{tp, how}
+		if old != nil {
+			o.how = inAnyCase
+		}
 		opened[tp.name] = append(opened[tp.name], o)
-		w.sub.setSent(tp, absence)
+		w.sub.setSent(tp, a, absence)
 		switch any := w.addMembers(o); {
 		case !tp.name.isGlob():
 			w.batch.answer, w.batch.noMembers = true, true
 		case !any:
-			w.markRemoved(tp, absence)
+			w.markRemoved(tp, a, absence)
 		}
 	}
 }
@@ -204,7 +206,7 @@ func (w *composer) removeMembers(glob topic) {
 	for tp, old := range w.sub.allSent {
 		if tp.name.glob() == glob.name && w.isMember(tp) && !tp.name.isGlob() && w.sub.besideWildcard(tp, old) &&
 			!w.sub.named(tp) && !w.sub.inCollection(tp, old, true) {
-			w.composeRemoval(tp, old, false)
+			w.composeRemoval(tp, nil, old)
 		}
 	}
 }
@@ -230,26 +232,26 @@ func (w *composer) removeReplaced(tp topic, old, now *entry) {
 			return
 		}
 	}
-	inGlob := w.sub.inCollection(lost, old, true) && w.sub.current(lost) != nil
+	inGlob := w.sub.inCollection(lost, old, true) && w.sub.current(lost, nil) != nil
 	if !has(now) && !inGlob {
-		w.composeRemoval(lost, old, false)
+		w.composeRemoval(lost, nil, old)
 	}
 }
 
 // compose compares what is under a topic with what the client knows.
-func (w *composer) compose(tp topic, due item) {
+func (w *composer) compose(tp topic, how urgency) {
 	sub := w.sub
 	a := sub.askOf(tp)
 	if sub.mode != pushDifference && (a == nil || sub.isWildcard(tp) && a.refused == nil) {
 		return // SotW responses say nothing about single members of a wildcard
 	}
-	old, now := sub.lastSentOf(tp, a), sub.currentOf(tp, a)
+	old, now := sub.lastSent(tp, a), sub.current(tp, a)
 	if tp.which == markVariant && old.claimed() && !w.mayRemove(tp.name) {
 		return
 	}
 	if now == awaited {
-		if due.again {
-			sub.items.setAgain(tp, true) // so that the answer is sent, whatever it is
+		if how == inAnyCase {
+			sub.items.waiting.set(tp, how) // so that the answer is sent, whatever it is
 		}
 		return
 	}
@@ -259,8 +261,8 @@ func (w *composer) compose(tp topic, due item) {
 		is := cmp.Or(now, old)
 		inError := tp.name.collection != "" && sub.table.slots[tp.name.glob()] != nil // its members are not sent as members
 		if inError || !sub.inCollection(tp, is, false) {
-			if due.again { // the client has just unsubscribed
-				w.composeRemoval(tp, old, false)
+			if how == inAnyCase { // the client has just unsubscribed
+				w.composeRemoval(tp, nil, old)
 			}
 			return
 		}
@@ -272,42 +274,42 @@ func (w *composer) compose(tp topic, due item) {
 		}
 	}
 	if now == nil {
-		w.composeAbsence(tp, a, old, due.again)
+		w.composeAbsence(tp, a, old, how)
 	} else {
-		w.composeEntry(tp, a, old, now, due)
+		w.composeEntry(tp, a, old, now, how)
 	}
 }
 
 // composeAbsence tells the client that a topic has nothing, if it does not know that.
-func (w *composer) composeAbsence(tp topic, a *ask, old *entry, again bool) {
+func (w *composer) composeAbsence(tp topic, a *ask, old *entry, how urgency) {
 	switch {
 	case w.sub.mode == pushDifference:
-		if a == nil || again || old != absence {
-			w.composeRemoval(tp, old, a != nil)
+		if a == nil || how == inAnyCase || old != absence {
+			w.composeRemoval(tp, a, old)
 		}
 	case w.sub.stream.reportsAbsence && old != absence:
 		w.addAbsence(tp, a)
 	case old == nil || old.err == nil: // the client is not told, and keeps an error
-		w.sub.setSentOf(tp, a, absence)
+		w.sub.setSent(tp, a, absence)
 	}
 }
 
 // composeEntry tells the client of a resource, of an error in its place, or of a new error beside a resource that the client has.
-func (w *composer) composeEntry(tp topic, a *ask, old, now *entry, due item) {
+func (w *composer) composeEntry(tp topic, a *ask, old, now *entry, how urgency) {
 	sub := w.sub
 	sameBeside := old != nil && old.beside.same(now.beside)
 	onlyBeside := now.beside != nil && sub.mode != pushAll
 	switch {
-	case old != nil && !due.again && old.sameVersion(now) && (sameBeside || onlyBeside):
-		sub.setSentOf(tp, a, now)
+	case old != nil && how < inAnyCase && old.sameVersion(now) && (sameBeside || onlyBeside):
+		sub.setSent(tp, a, now)
 		if !sameBeside {
-			w.batch.errors = append(w.batch.errors, namedError{tp, sub.resourceName(tp, now), now.beside})
+			w.batch.errors = append(w.batch.errors, namedError{tp, sub.resourceName(a, now), now.beside})
 		}
-		if r := now.resource; due.renewed && r != nil && r.ttl > 0 {
-			w.heartbeats = append(w.heartbeats, namedResource{sub.spelling(tp, now), r.heartbeat()})
+		if r := now.resource; how == forHeartbeat && r != nil && r.ttl > 0 {
+			w.heartbeats = append(w.heartbeats, namedResource{sub.spelling(a, now), r.heartbeat()})
 		}
 	case now.err != nil:
-		w.addError(tp, now)
+		w.addError(tp, a, now)
 	default:
 		w.addResource(tp, a, now)
 	}
@@ -321,18 +323,18 @@ func (w *composer) mayRemove(name nameKey) bool {
 	}
 	for a := range w.sub.asksFor(name) {
 		if e := a.entryOf(w.sub); e.asError() != nil {
-			w.addError(w.sub.topicOf(a), e)
+			w.addError(w.sub.topicOf(a), a, e)
 		}
 	}
 	return true
 }
 
-func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
-	if named {
-		w.markRemoved(tp, absence)
-		w.sub.setSent(tp, absence)
+func (w *composer) composeRemoval(tp topic, a *ask, old *entry) {
+	if a != nil {
+		w.markRemoved(tp, a, absence)
+		w.sub.setSent(tp, a, absence)
 	} else if old != nil {
-		w.markRemoved(tp, old)
+		w.markRemoved(tp, nil, old)
 		w.sub.forgetSent(tp)
 	}
 }
@@ -340,25 +342,25 @@ func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 // markRemoved adds a removal. For a client that subscribes by locators it names a subscription
 // with its constraints: a removal by name alone would also apply to subscriptions that are on
 // their way to the server.
-func (w *composer) markRemoved(tp topic, old *entry) {
-	w.batch.lost = append(w.batch.lost, namedLoss{tp, w.sub.resourceName(tp, old), old})
+func (w *composer) markRemoved(tp topic, a *ask, old *entry) {
+	w.batch.lost = append(w.batch.lost, namedLoss{tp, w.sub.resourceName(a, old), old})
 }
 
 // addError adds an error, once.
-func (w *composer) addError(tp topic, e *entry) {
-	if w.failed.has(tp) {
+func (w *composer) addError(tp topic, a *ask, e *entry) {
+	if w.failed.m[tp] {
 		return
 	}
-	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
-	w.sub.setSent(tp, e)
-	w.failed.add(tp)
+	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(a, e), e.err})
+	w.sub.setSent(tp, a, e)
+	w.failed.set(tp, true)
 }
 
 // addAbsence adds an error that says that a name does not exist, as SotW has no removals.
 func (w *composer) addAbsence(tp topic, a *ask) {
 	l := w.sub.locator(a)
 	w.batch.errors = append(w.batch.errors, namedError{tp, l.resourceName(w.sub.addressing), notFound(w.sub.typeURL, l.name)})
-	w.sub.setSentOf(tp, a, absence)
+	w.sub.setSent(tp, a, absence)
 }
 
 func (w *composer) addResource(tp topic, a *ask, e *entry) {
@@ -367,7 +369,7 @@ func (w *composer) addResource(tp topic, a *ask, e *entry) {
 		return // list has it
 	}
 	if e.beside != nil {
-		w.add(tp, false) // in one response with the error, the resource would count
+		w.add(tp, ifChanged) // in one response with the error, the resource would count
 	}
 	w.batch.noMembers = w.batch.noMembers && (tp.name.collection != "" || !w.sub.inCollection(tp, e, true))
 	next := namedResource{name: e.name(), resource: e.resource}
@@ -408,13 +410,13 @@ func (w *composer) addRivals() {
 func (w *composer) addRivalsOf(r *Resource) {
 	for a := range w.sub.asksFor(r.key) {
 		tp := w.sub.topicOf(a)
-		if a.refused != nil || !a.constraints.Match(r.parameters) || w.failed.has(tp) {
+		if a.refused != nil || !a.constraints.Match(r.parameters) || w.failed.m[tp] {
 			continue
 		}
-		switch e := w.sub.currentOf(tp, a); {
+		switch e := w.sub.current(tp, a); {
 		case e == nil || e == awaited || r.same(e.resource):
 		case e.err != nil:
-			w.addError(tp, e)
+			w.addError(tp, a, e)
 		default:
 			w.addResource(tp, a, e)
 		}
@@ -432,7 +434,7 @@ func (w *composer) repair(lost topic, old *entry) {
 		return // no client can have sent these constraints
 	}
 	tp := topic{lost.name, markConstraints + exactly.Key()}
-	if w.sub.named(tp) && w.sub.current(tp) != nil {
-		w.add(tp, true)
+	if a := w.sub.askOf(tp); a != nil && w.sub.current(tp, a) != nil {
+		w.add(tp, inAnyCase)
 	}
 }

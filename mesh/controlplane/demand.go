@@ -3,8 +3,6 @@ package controlplane
 import (
 	"cmp"
 	"maps"
-	"sync"
-	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -83,27 +81,13 @@ var awaited = &entry{}
 func (s *Store) OnDemand(typeURL string, source Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.demands.sources[typeURL] = &sourceOf{notify: source, pending: map[*Demand]struct{}{}}
+	s.sources[typeURL] = &sourceOf{notify: source, pending: map[*Demand]struct{}{}}
 }
 
 // sourceOf is a source, and the demands whose begin or end it is still to be notified of.
 type sourceOf struct {
 	notify  Source
 	pending map[*Demand]struct{}
-}
-
-// demands are the sources of a store, by type. Store.mu guards them.
-type demands struct {
-	sources map[string]*sourceOf
-	// notifying is set while a goroutine notifies the sources.
-	notifying bool
-}
-
-func (d *demands) sourceOf(typeURL string) *sourceOf {
-	if source := d.sources[typeURL]; source != nil {
-		return source
-	}
-	return d.sources[""]
 }
 
 // stands reports whether the demand was neither dropped nor replaced. The caller holds Store.mu.
@@ -135,8 +119,8 @@ func (d *Demand) update() {
 		return
 	}
 	source.pending[d] = struct{}{}
-	if !s.demands.notifying {
-		s.demands.notifying = true
+	if !s.notifying {
+		s.notifying = true
 		go s.notifySources()
 	}
 }
@@ -159,51 +143,40 @@ func (d *Demand) drop() {
 
 // notifySources notifies all sources until nothing is pending.
 func (s *Store) notifySources() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer func() { s.demands.notifying = false }()
-	for source := s.demands.pending(); source != nil; source = s.demands.pending() {
-		begun, ended := s.divide(source)
-		s.callSource(source, begun, ended)
+	for notify := s.nextNotice(); notify != nil; notify = s.nextNotice() {
+		notify()
 	}
 }
 
-// pending returns a source that is to be notified, nil if there is none.
-func (d *demands) pending() *sourceOf {
-	for _, source := range d.sources {
-		if len(source.pending) > 0 {
-			return source
+// nextNotice records that a source is notified of what is pending, and returns a function that does it, nil if nothing is pending. Demands that
+// ended are dropped. Store.mu is held in turns: a demand may begin, end or be dropped meanwhile.
+func (s *Store) nextNotice() (notify func()) {
+	turn := s.writing(nil)
+	turn.lock()
+	defer turn.unlock()
+	for _, source := range s.sources {
+		if len(source.pending) == 0 {
+			continue
 		}
+		pending := source.pending
+		source.pending = map[*Demand]struct{}{}
+		var begun, ended []*Demand
+		for d := range inTurns(&turn, maps.Keys(pending)) {
+			switch {
+			case d.live() == d.begun:
+			case d.live():
+				d.begun = true
+				begun = append(begun, d)
+			default:
+				ended = append(ended, d)
+				d.drop()
+				s.dropIfUnused(d.ask.table)
+			}
+		}
+		return func() { source.notify(begun, ended) }
 	}
+	s.notifying = false
 	return nil
-}
-
-func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
-	s.mu.Unlock()
-	defer s.mu.Lock()
-	source.notify(begun, ended)
-}
-
-// divide records that a source is notified of what is pending. Demands that ended are dropped. The caller holds Store.mu,
-// which is held in turns: a demand may begin, end or be dropped meanwhile.
-func (s *Store) divide(source *sourceOf) (begun, ended []*Demand) {
-	pending := source.pending
-	source.pending = map[*Demand]struct{}{}
-	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace, queue: &s.queue, began: time.Now()}
-	for d := range inTurns(&turn, maps.Keys(pending)) {
-		switch {
-		case d.live() == d.begun:
-		case d.live():
-			d.begun = true
-			begun = append(begun, d)
-		default:
-			ended = append(ended, d)
-			d.drop()
-			s.dropIfUnused(d.ask.table)
-		}
-	}
-	turn.leaveQueue()
-	return begun, ended
 }
 
 // demanded adds the demand of a subscription to an ask that it has just joined. The caller holds

@@ -17,8 +17,8 @@
 //     holds the choice, or what a source answered.
 //   - A stream reads requests: sotw and delta turn each into a change of a subscription's selection,
 //     which makes topics due.
-//   - A subscription holds what is selected and, for each topic of which the client does not simply have
-//     what the store has, an item: what the client has, what of it is due, and a deleted resource that is
+//   - A subscription holds what is selected and, of each topic of which the client does not simply have
+//     what the store has, what the client has, what is due, and a deleted resource that is
 //     retained. Due changes are names, not messages: a slow client gets the newest state, and its memory is bounded.
 //   - The stream's sender composes batches from what is due, over SotW and delta alike; sotw and delta
 //     turn these into responses.

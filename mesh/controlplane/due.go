@@ -62,12 +62,12 @@ func (s *stream) takeDue() []*subscription {
 // dueChanged makes a topic due that has changed, and the complete response that has it.
 func (sub *subscription) dueChanged(tp topic) {
 	if sub.mode == pushAll {
-		sub.items.add(wholeList, false)
+		sub.items.add(wholeList, ifChanged)
 		if !sub.named(tp) {
 			return // it is in the response
 		}
 	}
-	sub.items.add(tp, false)
+	sub.items.add(tp, ifChanged)
 }
 
 // dueStillCovered makes due what the wildcard or a glob covers of a name that the client
@@ -81,27 +81,27 @@ func (sub *subscription) dueStillCovered(tp topic, name string, had *entry) erro
 		if !sub.wildcard() && !sub.wants(tp, nil) {
 			return nil
 		}
-		sub.items.add(tp, true)
+		sub.items.add(tp, inAnyCase)
 		return sub.keepClaim(tp, name, "") // of a client that does not read there may be ever more
 	}
 	still := false
 	for _, e := range sub.table.entries(tp.name) {
 		if covered := variantTopic(tp.name, e.parameters()); sub.wants(covered, e) {
-			sub.items.add(covered, true)
+			sub.items.add(covered, inAnyCase)
 			still = true
 		}
 	}
 	// A claim, which may be for a member of a collection, does not say of which variant. It no longer exists.
 	unknown := topic{tp.name, markVariant}
 	if had.claimed() {
-		sub.setSent(unknown, had)
+		sub.items.has.set(unknown, had)
 	} else if sub.besideWildcard(tp, had) {
 		covered := variantTopic(tp.name, had.parameters())
-		sub.setSent(covered, had)
-		sub.items.add(covered, true)
+		sub.items.has.set(covered, had)
+		sub.items.add(covered, inAnyCase)
 	}
-	if !still && sub.count(tp.name) == 0 && sub.items.get(unknown).has.claimed() {
-		sub.items.add(unknown, true)
+	if !still && sub.count(tp.name) == 0 && sub.items.has.m[unknown].claimed() {
+		sub.items.add(unknown, inAnyCase)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ func (r *resubscription) compare() error {
 		return errClosed
 	}
 	sub := r.sub
-	for tp, old := range sub.kept {
+	for tp, old := range sub.items.kept.m {
 		if !sub.wants(tp, old) {
 			sub.restore(tp)
 		}
@@ -33,7 +33,7 @@ func (r *resubscription) compare() error {
 			differs = differs || sub.wildcard() && a.name.collection != ""
 		}
 		if differs {
-			sub.items.add(wholeList, false)
+			sub.items.add(wholeList, ifChanged)
 		}
 	case pushDifference:
 		sub.compareClaims()
@@ -47,7 +47,7 @@ func (r *resubscription) compareRemoved() error {
 	sub, change, forget := r.sub, r.change, false
 	for a := range inTurns(&r.turns, slices.Values(change.removed)) {
 		tp := sub.topicOf(a)
-		had := sub.items.get(tp).has
+		had := sub.items.has.m[tp]
 		sub.forgetSent(tp)
 		sub.items.drop(tp)
 		if sub.computed[tp.name] != nil && sub.count(tp.name) == 0 {
@@ -75,14 +75,14 @@ func (r *resubscription) compareRemoved() error {
 }
 
 // dueNamed makes due what is subscribed by name.
-func (sub *subscription) dueNamed(a *ask, again bool) {
+func (sub *subscription) dueNamed(a *ask, how urgency) {
 	tp := sub.topicOf(a)
-	if again {
+	if how == inAnyCase {
 		sub.requestedAgain(tp)
 	}
-	sub.items.addLater(tp, again)
+	sub.items.addLater(tp, how)
 	if sub.isCollection(tp) && sub.isWildcard(tp) && sub.wildcards <= crowd {
-		sub.items.add(tp, again) // a client takes a response with some of many names for the whole wildcard
+		sub.items.add(tp, how) // a client takes a response with some of many names for the whole wildcard
 	}
 }
 
@@ -91,15 +91,15 @@ func (sub *subscription) dueNamed(a *ask, again bool) {
 func (r *resubscription) forgetUnwanted() {
 	sub := r.sub
 	dropsDue := sub.addressing == byNames && !sub.wildcard()
-	for tp := range inTurns(&r.turns, maps.Keys(sub.items.of.m)) {
-		e := sub.items.get(tp).has
+	for tp := range inTurns(&r.turns, maps.Keys(sub.items.has.m)) {
+		e := sub.items.has.m[tp]
 		switch {
 		case sub.wants(tp, e):
-			if e != nil && e.claimed() { // it may have waited for what was removed
-				sub.items.addLater(tp, false)
+			if e.claimed() { // it may have waited for what was removed
+				sub.items.addLater(tp, ifChanged)
 			}
-		case e != nil && sub.besideWildcard(tp, e):
-			sub.items.add(tp, true)
+		case sub.besideWildcard(tp, e):
+			sub.items.add(tp, inAnyCase)
 		default:
 			sub.forgetSent(tp)
 			if dropsDue {

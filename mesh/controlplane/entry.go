@@ -31,18 +31,7 @@ type entry struct {
 
 // sameBytes compares two entries of the store with equal parameters; both may be nil.
 func (e *entry) sameBytes(o *entry) bool {
-	switch {
-	case e == o:
-		return true
-	case e == nil || o == nil:
-		return false
-	case e.resource != nil:
-		return e.resource.sameBytes(o.resource) && e.beside.same(o.beside)
-	case e.err != nil:
-		return o.err != nil && e.err.version == o.err.version && e.whole == o.whole
-	default:
-		return false
-	}
+	return e == o || e != nil && o != nil && e.whole == o.whole && e.beside.same(o.beside) && e.sameVersion(o)
 }
 
 // sameVersion reports whether a client that has e need not be sent o. Of a claim only the version is known. Of resources the

@@ -64,8 +64,7 @@ func (sub *subscription) renew(tp topic) {
 	if sub.mode == pushAll {
 		tp = wholeList
 	}
-	sub.items.edit(tp, func(it *item) { it.renewed = true })
-	sub.items.add(tp, false)
+	sub.items.add(tp, forHeartbeat)
 	sub.stream.markDue(sub)
 }
 

@@ -5,34 +5,33 @@ import (
 	"time"
 )
 
-// item is what a stream knows of a topic. Most topics have none: the client has what the store has.
-type item struct {
-	// has is what the client was last sent, or claims to have; nil if that is what the store has, or nothing is known. See lastSent.
-	has *entry
-	// kept is the deleted resource that the client keeps; see Options.RemovalDelay.
-	kept *entry
-	// again says that the topic, once it is due, is sent even if the client has it, as it subscribed again; and renewed that a heartbeat is
-	// sent if the client has it.
-	again, renewed bool
-}
+// urgency says for what a topic that is due is sent; each next one has those before.
+type urgency int8
 
-// topics is a set of topics.
-type topics struct{ shrinkingMap[topic, struct{}] }
+const (
+	notDue urgency = iota
+	// ifChanged: if the client does not have it.
+	ifChanged
+	// forHeartbeat: if the client has it, a heartbeat is sent.
+	forHeartbeat
+	// inAnyCase: even if the client has it, as it subscribed again.
+	inAnyCase
+)
 
-func (s *topics) add(tp topic) { s.set(tp, struct{}{}) }
+// topics is a set of topics that are due.
+type topics = shrinkingMap[topic, urgency]
 
-func (s *topics) has(tp topic) bool {
-	_, ok := s.m[tp]
-	return ok
-}
-
-// items are the items of a subscription, and what is due of it. Their number is bounded by what is subscribed and what
+// items are what a stream knows of the topics of a subscription, and which are due. Their number is bounded by what is subscribed and what
 // the client knows. See subscription.items for what guards them.
 type items struct {
-	of shrinkingMap[topic, item]
+	// has is what the client was last sent, or claims to have. Most topics are not in it: the client has what the store has, or nothing is
+	// known. See lastSent.
+	has shrinkingMap[topic, *entry]
+	// kept are the deleted resources that the client keeps; see Options.RemovalDelay.
+	kept shrinkingMap[topic, *entry]
 	// now are the topics that are compared with what the client has, and sent, with the next response; later those to which the client
-	// has just subscribed, of which a part becomes due now at a time; and waiting the collections that are due when their source answers. No
-	// topic is in two of these.
+	// has just subscribed, of which a part becomes due now at a time; and waiting those that are due when their source answers: the
+	// collections, and what is sent in any case. No topic is in two of these.
 	now, later, waiting topics
 	// changed is the time of the first update that made something due, zero if none did.
 	changed time.Time
@@ -41,84 +40,55 @@ type items struct {
 // wholeList is the topic of a complete SotW response, which no name has.
 var wholeList = topic{which: "list"}
 
-func (s *items) get(tp topic) item { return s.of.m[tp] }
-
-func (s *items) put(tp topic, it item) {
-	if it == (item{}) {
-		s.of.delete(tp)
-	} else {
-		s.of.set(tp, it)
-	}
-}
-
-func (s *items) edit(tp topic, change func(*item)) {
-	it := s.get(tp)
-	change(&it)
-	s.put(tp, it)
-}
-
-func (s *items) setHas(tp topic, e *entry) { s.edit(tp, func(it *item) { it.has = e }) }
-
-func (s *items) setKept(tp topic, e *entry) { s.edit(tp, func(it *item) { it.kept = e }) }
-
-func (s *items) setAgain(tp topic, again bool) { s.edit(tp, func(it *item) { it.again = again }) }
-
 // noneDue reports whether nothing is due yet.
 func (s *items) noneDue() bool { return len(s.now.m)+len(s.later.m) == 0 }
 
+// urgency returns that of a topic, whether it is due now, later or when its source answers.
+func (s *items) urgency(tp topic) urgency { return max(s.now.m[tp], s.later.m[tp], s.waiting.m[tp]) }
+
 // add makes a topic due now.
-func (s *items) add(tp topic, again bool) {
+func (s *items) add(tp topic, how urgency) {
+	how = max(how, s.urgency(tp))
 	s.later.delete(tp)
 	s.waiting.delete(tp)
-	s.now.add(tp)
-	if again {
-		s.setAgain(tp, true)
-	}
+	s.now.set(tp, how)
 }
 
 // addLater makes a topic due later, unless it is now.
-func (s *items) addLater(tp topic, again bool) {
-	if !s.now.has(tp) {
-		s.waiting.delete(tp)
-		s.later.add(tp)
+func (s *items) addLater(tp topic, how urgency) {
+	how = max(how, s.urgency(tp))
+	if s.now.m[tp] != notDue {
+		s.now.set(tp, how)
+		return
 	}
-	if again {
-		s.setAgain(tp, true)
-	}
+	s.waiting.delete(tp)
+	s.later.set(tp, how)
 }
 
 // drop makes a topic not due.
 func (s *items) drop(tp topic) {
-	for _, due := range []*topics{&s.now, &s.later, &s.waiting} {
-		due.delete(tp)
-	}
-	s.take(tp)
-}
-
-// take returns the item of a topic that is no longer due.
-func (s *items) take(tp topic) item {
-	it := s.get(tp)
-	s.put(tp, item{has: it.has, kept: it.kept})
-	return it
+	s.now.delete(tp)
+	s.later.delete(tp)
+	s.waiting.delete(tp)
 }
 
 // promote makes some of what is due later due now, so that some are, if there are as many.
 func (s *items) promote(some int) {
-	if s.now.has(wholeList) { // a fetch of so many names is complete
+	if s.now.m[wholeList] != notDue { // a fetch of so many names is complete
 		some++
 	}
 	for tp := range s.later.m {
 		if len(s.now.m) >= some {
 			return
 		}
-		s.add(tp, false)
+		s.add(tp, ifChanged)
 	}
 }
 
 // sentAgain notes that the client has been sent what it subscribed to, of which the errors are due later.
 func (s *items) sentAgain() {
 	for tp := range s.later.m {
-		s.setAgain(tp, false)
+		s.later.set(tp, ifChanged)
 	}
 }
 

@@ -165,7 +165,7 @@ func TestNamesThatAreLeftCount(t *testing.T) {
 			err = p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster, ResourceNamesUnsubscribe: []string{name}})
 		}
 	}
-	if kept := len(p.subs[typeurl.Cluster].items.of.m); status.Code(err) != codes.ResourceExhausted || kept > 110 {
+	if kept := len(p.subs[typeurl.Cluster].items.has.m); status.Code(err) != codes.ResourceExhausted || kept > 110 {
 		t.Errorf("%d names are kept: %v", kept, err)
 	}
 	p.store.release(p.stream)
@@ -199,7 +199,7 @@ func TestClaimsCountByLength(t *testing.T) {
 			TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: []string{"xdstp://a/T/d/*"},
 			InitialResourceVersions: map[string]string{"xdstp://a/T/d/a": "1", "xdstp://a/T/d/%61": strings.Repeat("x", 100*nameBytes)},
 		}))
-		has := p.subs[typeurl.Endpoints].items.get(topic{name: keyOf("xdstp://a/T/d/a")}).has
+		has := p.subs[typeurl.Endpoints].items.has.m[topic{name: keyOf("xdstp://a/T/d/a")}]
 		if used := q.of[ofVersions].Used(); used < int64(len(has.resource.version)/nameBytes) {
 			t.Errorf("%d are used", used)
 		}
@@ -219,7 +219,7 @@ func TestStreamsShareNames(t *testing.T) {
 				TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: []string{strings.Repeat("x", nameBytes)},
 			}))
 			p.collect()
-			for tp := range p.subs[typeurl.Endpoints].items.of.m {
+			for tp := range p.subs[typeurl.Endpoints].items.has.m {
 				kept[unsafe.StringData(tp.name.leaf)] = true
 			}
 		}

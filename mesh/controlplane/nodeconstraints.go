@@ -126,7 +126,7 @@ func (r *resubscription) moveAsk(old *ask) {
 	}
 	sub, t, tp := r.sub, r.sub.table, r.sub.topicOf(old)
 	was := old.entryOf(sub)
-	had := cmp.Or(sub.lastSentOf(tp, old), nothing)
+	had := cmp.Or(sub.lastSent(tp, old), nothing)
 	l := locator{name: old.spelling}
 	key := sub.keyFor(tp, &l)
 	a := t.ask(old.name, key)
@@ -137,22 +137,22 @@ func (r *resubscription) moveAsk(old *ask) {
 	r.removed, r.added = append(r.removed, old.number), append(r.added, a.number)
 	old.leave(sub)
 	sub.refuseWildcard(a)
-	sub.setSentOf(tp, a, had)
+	sub.setSent(tp, a, had)
 	switch now := a.entryOf(sub); {
 	case sub.isWildcard(tp) && t.source == nil && slices.Equal(old.list(byNames), a.list(byNames)):
 	case sub.isCollection(tp):
 		if had == absence {
-			sub.items.setHas(tp, nothing) // so that the members are compared
+			sub.items.has.set(tp, nothing) // so that the members are compared
 		}
-		sub.items.add(tp, false)
+		sub.items.add(tp, ifChanged)
 	case now == awaited: // due when it is answered
 	case now != was || sub.isWildcard(tp):
 		if now != nil {
 			sub.restore(tp)
 		}
 		if sub.mode == pushAll {
-			sub.items.add(wholeList, false)
+			sub.items.add(wholeList, ifChanged)
 		}
-		sub.items.add(tp, false)
+		sub.items.add(tp, ifChanged)
 	}
 }

@@ -53,7 +53,10 @@ func (r *resubscription) choose() error {
 		return errClosed
 	}
 	sub := r.sub
-	again := sub.mode != pushDifference || sub.interest != interestUnknown
+	how := inAnyCase
+	if sub.mode == pushDifference && sub.interest == interestUnknown {
+		how = ifChanged
+	}
 	sub.settling.Add(1)
 	for a := range inTurns(&r.turns, slices.Values(r.change.removed)) {
 		r.leave(a)
@@ -64,10 +67,10 @@ func (r *resubscription) choose() error {
 		if err != nil {
 			return err
 		}
-		sub.dueNamed(a, again)
+		sub.dueNamed(a, how)
 	}
 	for a := range inTurns(&r.turns, slices.Values(r.change.repeated)) {
-		sub.dueNamed(a, true)
+		sub.dueNamed(a, inAnyCase)
 	}
 	if r.ended {
 		return errClosed
@@ -112,8 +115,8 @@ func (r *resubscription) join(tp topic, l locator) (*ask, error) {
 	a.join(sub)
 	r.added = append(r.added, a.number)
 	tp = sub.topicOf(a)
-	if sub.items.get(tp).has == nil {
-		sub.items.setHas(tp, nothing)
+	if sub.items.has.m[tp] == nil {
+		sub.items.has.set(tp, nothing)
 	}
 	sub.refuseWildcard(a)
 	return a, nil

@@ -18,21 +18,12 @@ const (
 type retained struct {
 	sub   *subscription
 	topic topic
-	// old is the deleted entry. It is over when the item of the topic has another one.
+	// old is the deleted entry. It is over when another one is kept of the topic, or none.
 	old *entry
 	due time.Time
 }
 
-func (w *retained) isKept() bool { return w.sub.items.get(w.topic).kept == w.old }
-
-// kept calls yield with what is kept for the client.
-func (sub *subscription) kept(yield func(topic, *entry) bool) {
-	for i := range sub.stream.retention.queue {
-		if w := &sub.stream.retention.queue[i]; w.sub == sub && w.isKept() && !yield(w.topic, w.old) {
-			return
-		}
-	}
-}
+func (w *retained) isKept() bool { return w.sub.items.kept.m[w.topic] == w.old }
 
 func (w *retained) size() int { return w.old.resource.size() }
 
@@ -64,10 +55,10 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 	case old.asResource() == nil || !sub.hasResource(tp, old.resource):
 		return false
 	}
-	if sub.items.get(tp).kept != nil {
+	if sub.items.kept.m[tp] != nil {
 		return true // as a name and as a member of a collection
 	}
-	sub.items.setKept(tp, old)
+	sub.items.kept.set(tp, old)
 	w := retained{sub: sub, topic: tp, old: old, due: time.Now().Add(s.opts.RemovalDelay)}
 	s.retention.queue = append(s.retention.queue, w)
 	s.retention.bytes += w.size()
@@ -77,26 +68,26 @@ func (sub *subscription) retain(tp topic, old *entry) bool {
 	for len(s.retention.queue) > maxRetained || s.retention.bytes > maxRetainedBytes {
 		s.endFirst() // the timer may find nothing due then, and is set again
 	}
-	return sub.items.get(tp).kept != nil
+	return sub.items.kept.m[tp] != nil
 }
 
 // hasResource reports whether the client was sent a resource under the topic, and has not
 // subscribed to it again.
 func (sub *subscription) hasResource(tp topic, r *Resource) bool {
 	switch {
-	case sub.items.get(tp).again:
+	case sub.items.urgency(tp) == inAnyCase:
 		return false
 	case sub.mode == pushAll: // whatever its version
 		_, listed := slices.BinarySearchFunc(sub.last, r, byName)
 		return listed
 	default:
-		return sub.lastSent(tp).asResource() != nil
+		return sub.lastSent(tp, sub.askOf(tp)).asResource() != nil
 	}
 }
 
 // restore ends a retention without a response: the resource exists again, or the client has
 // unsubscribed.
-func (sub *subscription) restore(tp topic) { sub.items.setKept(tp, nil) }
+func (sub *subscription) restore(tp topic) { sub.items.kept.delete(tp) }
 
 // endRetained makes the removal of a resource due.
 func (sub *subscription) endRetained(tp topic) {
@@ -158,14 +149,14 @@ func (sub *subscription) requestedAgain(tp topic) {
 		})
 		return
 	}
-	if sub.items.get(tp).kept != nil {
+	if sub.items.kept.m[tp] != nil {
 		sub.endRetained(tp)
 	}
 }
 
 // endRetainedIf ends those for which end is true.
 func (sub *subscription) endRetainedIf(end func(topic, *entry) bool) {
-	for tp, old := range sub.kept {
+	for tp, old := range sub.items.kept.m {
 		if end(tp, old) {
 			sub.endRetained(tp)
 		}

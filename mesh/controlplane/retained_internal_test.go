@@ -32,14 +32,14 @@ func TestRetention_AreBounded(t *testing.T) {
 			discard(t, p)
 		}
 		sub := p.subs[typeurl.Cluster]
-		if keptCount(sub) != maxRetained || len(p.retention.queue) != maxRetained || len(sub.last) != maxRetained {
-			t.Errorf("%d are kept, %d are in the queue, %d were sent, want %d each", keptCount(sub), len(p.retention.queue), len(sub.last), maxRetained)
+		if len(sub.items.kept.m) != maxRetained || len(p.retention.queue) != maxRetained || len(sub.last) != maxRetained {
+			t.Errorf("%d are kept, %d are in the queue, %d were sent, want %d each", len(sub.items.kept.m), len(p.retention.queue), len(sub.last), maxRetained)
 		}
 		time.Sleep(time.Minute)
 		p.endRetention()
 		discard(t, p)
-		if keptCount(sub) > 0 || len(p.retention.queue) > 0 || p.retention.bytes != 0 || len(sub.last) > 0 {
-			t.Errorf("after the delay %d are kept, %d of %d bytes are in the queue, %d are sent", keptCount(sub), len(p.retention.queue), p.retention.bytes, len(sub.last))
+		if len(sub.items.kept.m) > 0 || len(p.retention.queue) > 0 || p.retention.bytes != 0 || len(sub.last) > 0 {
+			t.Errorf("after the delay %d are kept, %d of %d bytes are in the queue, %d are sent", len(sub.items.kept.m), len(p.retention.queue), p.retention.bytes, len(sub.last))
 		}
 		store.release(p.stream)
 	})
@@ -62,16 +62,8 @@ func TestRetention_AreBoundedInBytes(t *testing.T) {
 			t.Fatalf("%d bytes are kept", p.retention.bytes)
 		}
 	}
-	if kept := keptCount(p.subs[typeurl.Cluster]); kept < 20 || kept > 32 {
+	if kept := len(p.subs[typeurl.Cluster].items.kept.m); kept < 20 || kept > 32 {
 		t.Errorf("%d resources of 1 MiB are kept, want somewhat less than 32", kept)
 	}
 	store.release(p.stream)
-}
-
-// keptCount counts what is kept for the client.
-func keptCount(sub *subscription) (n int) {
-	for range sub.kept {
-		n++
-	}
-	return n
 }

@@ -215,13 +215,13 @@ func (sub *subscription) keyFor(tp topic, l *locator) string {
 
 // spelling returns the name as the client spells it, or as the entry does if the client did not
 // subscribe to it by name.
-func (sub *subscription) spelling(tp topic, e *entry) string {
-	return sub.resourceName(tp, e).GetName()
+func (sub *subscription) spelling(a *ask, e *entry) string {
+	return sub.resourceName(a, e).GetName()
 }
 
-// resourceName returns the name of a topic for the client.
-func (sub *subscription) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
-	if a := sub.askOf(tp); a != nil {
+// resourceName returns the name of a topic for the client: by its ask or, without one, by an entry.
+func (sub *subscription) resourceName(a *ask, e *entry) *discoverypb.ResourceName {
+	if a != nil {
 		l := sub.locator(a)
 		return l.resourceName(sub.addressing)
 	}

@@ -2,7 +2,7 @@ package controlplane
 
 import "cmp"
 
-// What a client has of a topic that is subscribed by name is what the store has, the entry of the ask or absence, unless the topic's item
+// What a client has of a topic that is subscribed by name is what the store has, the entry of the ask or absence, unless items.has
 // says otherwise: that it was sent nothing yet, or what the ask had before it changed. Of other topics, the members of collections over
 // delta, it has what the item says. The topic of a glob has the collection's error, or absence if there is none. The caller of each method
 // holds Store.mu for writing, or for reading and stream.mu.
@@ -14,12 +14,10 @@ var (
 	nothing = &entry{}
 )
 
-// lastSent returns what the client was last sent of a topic, nil if it was sent nothing.
-func (sub *subscription) lastSent(tp topic) *entry { return sub.lastSentOf(tp, sub.askOf(tp)) }
-
-// lastSentOf is lastSent for a topic with its ask, nil if it is not subscribed by name.
-func (sub *subscription) lastSentOf(tp topic, a *ask) *entry {
-	switch has := sub.items.get(tp).has; {
+// lastSent returns what the client was last sent of a topic, nil if it was sent nothing. a is the topic's ask, nil if it is not subscribed
+// by name.
+func (sub *subscription) lastSent(tp topic, a *ask) *entry {
+	switch has := sub.items.has.m[tp]; {
 	case has == nothing:
 		return nil
 	case has == nil && a != nil:
@@ -29,50 +27,48 @@ func (sub *subscription) lastSentOf(tp topic, a *ask) *entry {
 	}
 }
 
-// setSent records what the client was sent.
-func (sub *subscription) setSent(tp topic, e *entry) { sub.setSentOf(tp, sub.askOf(tp), e) }
-
-// setSentOf is setSent for a topic with its ask, nil if it is not subscribed by name.
-func (sub *subscription) setSentOf(tp topic, a *ask, e *entry) {
+// setSent records what the client was sent of a topic, whose ask is a, nil if it is not subscribed by name.
+func (sub *subscription) setSent(tp topic, a *ask, e *entry) {
 	if a != nil && e == cmp.Or(a.entryOf(sub), absence) {
-		e = nil
+		sub.items.has.delete(tp)
+	} else {
+		sub.items.has.set(tp, e)
 	}
-	sub.items.setHas(tp, e)
 }
 
-// setSentResource is setSentOf for a client that was not told of the error beside a resource: it is sent that with a later response.
+// setSentResource is setSent for a client that was not told of the error beside a resource: it is sent that with a later response.
 func (sub *subscription) setSentResource(tp topic, a *ask, e *entry) {
 	if a != nil && e.beside != nil && sub.mode != pushAll {
 		e = &entry{resource: e.resource}
 	}
-	sub.setSentOf(tp, a, e)
+	sub.setSent(tp, a, e)
 }
 
 // forgetSent records that it is not known what the client has of a topic that is not subscribed by name.
-func (sub *subscription) forgetSent(tp topic) { sub.items.setHas(tp, nil) }
+func (sub *subscription) forgetSent(tp topic) { sub.items.has.delete(tp) }
 
 // keepSent records what the client has of an ask, whose entry was old, before or after that changes.
 func (sub *subscription) keepSent(a *ask, old *entry) {
 	tp := sub.topicOf(a)
-	if sub.items.get(tp).has != nil {
+	if sub.items.has.m[tp] != nil {
 		return
 	}
 	if old.isComputed() {
 		old = sub.computed[a.name].entry
 	}
-	sub.items.setHas(tp, cmp.Or(old, absence))
+	sub.items.has.set(tp, cmp.Or(old, absence))
 }
 
 // allSent calls yield with everything that the client was sent.
 func (sub *subscription) allSent(yield func(topic, *entry) bool) {
-	for tp, it := range sub.items.of.m {
-		if it.has != nil && it.has != nothing && !yield(tp, it.has) {
+	for tp, has := range sub.items.has.m {
+		if has != nothing && !yield(tp, has) {
 			return
 		}
 	}
 	for a := range sub.asks() {
 		tp := sub.topicOf(a)
-		if sub.items.get(tp).has == nil && !yield(tp, sub.lastSentOf(tp, a)) {
+		if sub.items.has.m[tp] == nil && !yield(tp, sub.lastSent(tp, a)) {
 			return
 		}
 	}

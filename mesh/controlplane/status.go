@@ -224,11 +224,11 @@ func (sub *subscription) status(most int, turn *turns) TypeStatus {
 		NACK:         d.nack,
 		Refusing:     d.refusing,
 	}
-	for tp, old := range sub.kept {
+	for tp, old := range sub.items.kept.m {
 		if len(t.Kept) >= most {
 			break
 		}
-		t.Kept = append(t.Kept, sub.spelling(tp, old))
+		t.Kept = append(t.Kept, sub.spelling(sub.askOf(tp), old))
 	}
 	sub.addNames(&t, most)
 	sub.addErrors(&t, most, turn)
@@ -256,7 +256,7 @@ func (sub *subscription) addNames(t *TypeStatus, most int) {
 		if sub.addressing == byLocators {
 			t.Locators = append(t.Locators, shown)
 		}
-		if r := sub.lastSentOf(sub.topicOf(a), a).asResource(); versions && r != nil {
+		if r := sub.lastSent(sub.topicOf(a), a).asResource(); versions && r != nil {
 			t.Sent = append(t.Sent, SentResource{shown, r.version})
 		}
 	}
@@ -279,13 +279,14 @@ func (sub *subscription) addErrors(t *TypeStatus, most int, turn *turns) {
 			continue
 		}
 		var l locator
-		if a := sub.askOf(tp); a != nil {
+		a := sub.askOf(tp)
+		if a != nil {
 			l = sub.locator(a)
 		}
 		if missing {
 			t.Errors = append(t.Errors, ErrorStatus{l.name, l.constraints, notFound(sub.typeURL, l.name).status})
 		} else {
-			t.Errors = append(t.Errors, ErrorStatus{sub.spelling(tp, e), l.constraints, e.err.status})
+			t.Errors = append(t.Errors, ErrorStatus{sub.spelling(a, e), l.constraints, e.err.status})
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -35,7 +34,9 @@ type Store struct {
 	updating time.Time
 	tables   map[string]*table
 
-	demands demands
+	// sources answer the subscriptions to types, that of "" those to all others. notifying is set while a goroutine notifies them.
+	sources   map[string]*sourceOf
+	notifying bool
 
 	// pace is constant.
 	pace pace
@@ -46,7 +47,7 @@ type Store struct {
 
 // NewStore returns an empty store, of version 0.
 func NewStore() *Store {
-	return &Store{tables: map[string]*table{}, demands: demands{sources: map[string]*sourceOf{}}, pace: usualPace}
+	return &Store{tables: map[string]*table{}, sources: map[string]*sourceOf{}, pace: usualPace}
 }
 
 // Update applies the changes that f collects, all of them or, if any is invalid, none. It returns
@@ -129,18 +130,16 @@ func (s *Store) slot(typeURL string, key nameKey) *slot {
 	return s.present(typeURL).slots[key]
 }
 
-// keys returns the names of a type's resources and errors, in no order.
-func (s *Store) keys(typeURL string) []nameKey {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Collect(maps.Keys(s.present(typeURL).slots))
-}
-
-// Resources returns all variants of all resources of a type, ordered by name.
+// Resources returns all variants of all resources of a type, ordered by name, then by parameters.
 func (s *Store) Resources(typeURL string) []*Resource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.present(typeURL).all()
+	var all []*Resource
+	for _, of := range s.present(typeURL).slots {
+		all = append(all, of.resources(dynparam.Constraints{})...)
+	}
+	slices.SortFunc(all, byName)
+	return all
 }
 
 // empty is in place of a table that does not exist, for reading.

@@ -66,13 +66,9 @@ type subscription struct {
 }
 
 // current returns the entry of a topic for this client, which may be a kept one: nil if there is
-// none, awaited if the source has not answered. The caller holds Store.mu and stream.mu.
-func (sub *subscription) current(tp topic) *entry {
-	return sub.currentOf(tp, sub.askOf(tp))
-}
-
-// currentOf is current for a topic with its ask, nil if it is not subscribed by name.
-func (sub *subscription) currentOf(tp topic, a *ask) *entry {
+// none, awaited if the source has not answered. a is the topic's ask, nil if it is not subscribed by name. The caller holds Store.mu and
+// stream.mu.
+func (sub *subscription) current(tp topic, a *ask) *entry {
 	t := sub.table
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
@@ -84,7 +80,7 @@ func (sub *subscription) currentOf(tp topic, a *ask) *entry {
 	}
 	switch {
 	case e == nil:
-		return sub.items.get(tp).kept
+		return sub.items.kept.m[tp]
 	case e.computed != nil:
 		return nil // only subscriptions by name get it
 	}
@@ -108,7 +104,7 @@ func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
 		return
 	}
 	switch {
-	case exists || sub.mode == pushAll || sub.named(tp) || sub.lastSent(tp) != nil:
+	case exists || sub.mode == pushAll || sub.named(tp) || sub.lastSent(tp, sub.askOf(tp)) != nil:
 		sub.dueChanged(tp)
 	default:
 		// It was created and deleted before anything was sent. Keeping such topics would

@@ -32,7 +32,7 @@ func newTable(s *Store, typeURL string) *table {
 	return &table{
 		typeURL: typeURL,
 		store:   s,
-		source:  s.demands.sourceOf(typeURL),
+		source:  cmp.Or(s.sources[typeURL], s.sources[""]),
 		slots:   map[nameKey]*slot{},
 		members: map[string]map[nameKey]struct{}{},
 		crowds:  map[nameKey]map[string]*ask{},
@@ -157,16 +157,6 @@ func (t *table) indexMember(key nameKey, exists bool) {
 			delete(t.members, key.collection)
 		}
 	}
-}
-
-// all returns all resources ordered by name, then by parameters.
-func (t *table) all() []*Resource {
-	var all []*Resource
-	for _, s := range t.slots {
-		all = append(all, s.resources(dynparam.Constraints{})...)
-	}
-	slices.SortFunc(all, byName)
-	return all
 }
 
 // resources returns the resources that match.
