@@ -39,15 +39,6 @@ type ask struct {
 	own map[*subscription]*Demand
 }
 
-// choose makes the choice among all variants.
-func (a *ask) choose(s *slot) {
-	if a.refused != nil {
-		a.choice = a.refused.entry
-		return
-	}
-	a.choice = a.table.choose(s, a.constraints)
-}
-
 // follow updates the choice after changes of the variants, which s already has. A change of a variant
 // that does not match, as most are, does not look at the others.
 func (a *ask) follow(s *slot, changes []variantChange) {
@@ -59,10 +50,10 @@ func (a *ask) follow(s *slot, changes []variantChange) {
 		case c.old != nil && c.old == a.choice && c.now != nil:
 			a.choice = c.now // its parameters, and so its rank, are the same
 		case c.old != nil && c.old == a.choice:
-			a.choose(s)
+			a.choice = a.table.choose(s, a.constraints)
 			return
 		case c.old == nil && a.constraints.Match(c.now.parameters()):
-			a.choose(slotOf(a.choice, c.now))
+			a.choice = a.table.choose(slotOf(a.choice, c.now), a.constraints)
 		}
 	}
 }
@@ -76,8 +67,11 @@ func (t *table) newAsk(sub *subscription, key nameKey, askKey string, l locator)
 		table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: l.which(),
 		constraints: l.constraints.Merge(sub.implicit), sent: l.constraints, refused: l.refused,
 	}
-	if t.source == nil || l.refused != nil {
-		a.choose(t.slots[key])
+	switch {
+	case l.refused != nil:
+		a.choice = l.refused.entry
+	case t.source == nil:
+		a.choice = t.choose(t.slots[key], a.constraints)
 	}
 	if key == wildcardKey {
 		a.lists = new(lists)

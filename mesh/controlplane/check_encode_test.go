@@ -18,7 +18,7 @@ func newCheckEncoder() *explore.Encoder {
 		Skipped: skippedFields(
 			"Time", "origin", "lastOverview", "NACK", "pace", "streamUsage", "peerUsage", "replies",
 			"Mutex", "RWMutex", "lists", "Timer", "nonces.prefix",
-			"stream.opts", "stream.ctx", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "stream.retention.timer",
+			"stream.opts", "stream.ctx", "stream.failing", "stream.yields", "stream.request", "stream.waits", "stream.grant", "stream.node", "stream.implicit", "stream.retention.timer",
 			"subscription.namesVersion", "subscription.inOrder", "subscription.byName", "subscription.listed",
 			"retention.timer", "retention.bytes", "retained.due",
 			"delivery.sentAt", "delivery.nack", "delivery.sending", "sentResponse.changed", "items.changed",
@@ -124,6 +124,7 @@ func (x *trial) Encode(e *explore.Encoder) {
 	if x.streaming {
 		e.Reflect(reflect.ValueOf(x.st))
 		e.Bool(len(x.st.wake) > 0)
+		e.Bool(x.st.failed() != nil)
 	} else {
 		e.Reflect(reflect.ValueOf(x.store))
 	}

@@ -128,7 +128,7 @@ func (sub *subscription) acceptAwaiting(collection topic) {
 			continue
 		}
 		if err := sub.acceptVariantClaim(c.resource.name, c.resource.version); err != nil {
-			sub.stream.failWith(err)
+			sub.stream.fail(err)
 		}
 		if sub.items.has.m[tp] == c { // it was accepted for other topics
 			sub.forgetSent(tp)

@@ -43,15 +43,14 @@ func (sub *subscription) compose() batch {
 	if sub.mode == pushChanged {
 		w.batch.resources = make([]namedResource, 0, len(d.now.m))
 	}
-	var collections []topic
-	for tp := range d.now.m {
-		if sub.isCollection(tp) && sub.named(tp) {
-			collections = append(collections, tp)
-		}
-	}
 	opened := map[nameKey][]opening{}
-	for _, tp := range collections {
-		w.open(tp, d.now.m[tp], opened)
+	for tp, how := range d.now.m { // to which members are added
+		if !sub.isCollection(tp) {
+			continue
+		}
+		if a := sub.askOf(tp); a != nil {
+			w.open(tp, a, how, opened)
+		}
 	}
 	w.addAllKnown(opened)
 	due := d.now
@@ -87,7 +86,7 @@ func (w *composer) add(tp topic, how urgency) { w.sub.items.add(tp, how) }
 // opening is a collection that the client is told of as a whole: the wildcard, or one of the subscriptions to a glob. Its members
 // are sent as how says.
 type opening struct {
-	of  topic
+	of  *ask
 	how urgency
 }
 
@@ -150,17 +149,12 @@ func (w *composer) isMember(tp topic) bool {
 }
 
 // inOne reports whether a subscription to a collection covers a member.
-func (w *composer) inOne(of topic, e *entry) bool {
-	if w.sub.addressing == byNames {
-		return true
-	}
-	a := w.sub.askOf(of)
-	return a != nil && a.refused == nil && a.matches(e)
+func (w *composer) inOne(of *ask, e *entry) bool {
+	return w.sub.addressing == byNames || of.refused == nil && of.matches(e)
 }
 
 // open composes a collection, and adds it to opened if it is new to the client.
-func (w *composer) open(tp topic, how urgency, opened map[nameKey][]opening) {
-	a := w.sub.askOf(tp)
+func (w *composer) open(tp topic, a *ask, how urgency, opened map[nameKey][]opening) {
 	now := w.sub.current(tp, a)
 	if now == awaited {
 		return
@@ -180,12 +174,12 @@ func (w *composer) open(tp topic, how urgency, opened map[nameKey][]opening) {
 		w.addError(tp, a, now)
 		w.removeMembers(tp)
 		if w.sub.claims > 0 { // they may be of another subscription to the collection
-			opened[tp.name] = append(opened[tp.name], opening{tp, ifChanged})
+			opened[tp.name] = append(opened[tp.name], opening{a, ifChanged})
 		}
 	case now == nil && (again || old != absence):
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
-		o := opening{tp, how}
+		o := opening{a, how}
 		if old != nil {
 			o.how = inAnyCase
 		}
@@ -288,7 +282,9 @@ func (w *composer) composeAbsence(tp topic, a *ask, old *entry, how urgency) {
 			w.composeRemoval(tp, a, old)
 		}
 	case w.sub.stream.reportsAbsence && old != absence:
-		w.addAbsence(tp, a)
+		l := w.sub.locator(a)
+		w.batch.errors = append(w.batch.errors, namedError{tp, l.resourceName(w.sub.addressing), notFound(w.sub.typeURL, l.name)}) // SotW has no removals
+		w.sub.setSent(tp, a, absence)
 	case old == nil || old.err == nil: // the client is not told, and keeps an error
 		w.sub.setSent(tp, a, absence)
 	}
@@ -354,13 +350,6 @@ func (w *composer) addError(tp topic, a *ask, e *entry) {
 	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(a, e), e.err})
 	w.sub.setSent(tp, a, e)
 	w.failed.set(tp, true)
-}
-
-// addAbsence adds an error that says that a name does not exist, as SotW has no removals.
-func (w *composer) addAbsence(tp topic, a *ask) {
-	l := w.sub.locator(a)
-	w.batch.errors = append(w.batch.errors, namedError{tp, l.resourceName(w.sub.addressing), notFound(w.sub.typeURL, l.name)})
-	w.sub.setSent(tp, a, absence)
 }
 
 func (w *composer) addResource(tp topic, a *ask, e *entry) {

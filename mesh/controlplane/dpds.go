@@ -58,8 +58,8 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 			})
 		case <-ctx.Done():
 			err = status.FromContextError(ctx.Err()).Err()
-		case <-st.failing:
-			err = st.failure
+		case <-st.failing.Done():
+			err = st.failed()
 		case <-s.closing.Done():
 			err = errClosed
 		}

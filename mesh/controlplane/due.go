@@ -41,7 +41,7 @@ func (s *stream) withStore(f func()) {
 // reading, so that it sees whole updates, and mu. Nothing is due for a stream that has ended or is about to, and nothing while
 // constraints are to be computed, or the subscription to them changes and some are due: they are sent before the rest.
 func (s *stream) takeDue() []*subscription {
-	if s.released || s.failure != nil {
+	if s.released || s.failed() != nil {
 		return nil
 	}
 	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil {

@@ -169,23 +169,21 @@ func variantName(name string, p dynparam.Parameters) *discoverypb.ResourceName {
 // requested returns the subscriptions of a request by topic. Of two spellings of a name the first
 // counts.
 func requested(d addressing, names []string, locators []*discoverypb.ResourceLocator) map[topic]locator {
+	set := make(map[topic]locator, len(names)+len(locators))
+	add := func(which string, l locator) {
+		if tp := (topic{keyOf(l.name), which}); !isIn(set, tp) {
+			set[tp] = l
+		}
+	}
 	if d == byNames {
-		set := make(map[topic]locator, len(names))
 		for _, name := range names {
-			tp := topic{name: keyOf(name)}
-			if _, ok := set[tp]; !ok {
-				set[tp] = locator{name: name}
-			}
+			add("", locator{name: name})
 		}
 		return set
 	}
-	set := make(map[topic]locator, len(locators))
 	for _, m := range locators {
 		l := readLocator(m)
-		tp := topic{keyOf(l.name), l.which()}
-		if _, ok := set[tp]; !ok {
-			set[tp] = l
-		}
+		add(l.which(), l)
 	}
 	return set
 }

@@ -46,6 +46,11 @@ type stream struct {
 	// wake holds a token while something may be due.
 	wake chan struct{}
 
+	// failing is done once the stream is to end with an error, its cause. fail makes it so, unless the stream is to end with another one. No
+	// further response is sent, whether or not the client reads the last one.
+	failing context.Context
+	fail    context.CancelCauseFunc
+
 	// changing lets one change of the subscriptions run at a time: a request's, constrain or reauthorize. It is locked before
 	// the turn of the stream among those of its peer, and that before Store.mu.
 	changing sync.Mutex
@@ -80,9 +85,6 @@ type stream struct {
 	retention retention
 	// dueSubs are the subscriptions of which something is due, each once.
 	dueSubs []*subscription
-	// failure ends the stream. It is set once, before failing is closed.
-	failure error
-	failing chan struct{}
 }
 
 // origin is what is known of a stream when it begins.
@@ -95,10 +97,11 @@ type origin struct {
 
 func newStream(ctx context.Context, id uint64, protocol Protocol, store *Store, opts *Options, u *streamUsage) *stream {
 	from, _ := peer.FromContext(ctx)
+	failing, fail := context.WithCancelCause(context.Background())
 	return &stream{
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: from},
 		opts:   opts, ctx: ctx, store: store, reportsAbsence: protocol == ProtocolDelta || opts.NotFoundErrors, usage: u, replies: replies{usage: u},
-		nonces: nonces{prefix: fmt.Sprintf("%08x", rand.Uint32())}, wake: make(chan struct{}, 1), failing: make(chan struct{}),
+		nonces: nonces{prefix: fmt.Sprintf("%08x", rand.Uint32())}, wake: make(chan struct{}, 1), failing: failing, fail: fail,
 		subs: map[string]*subscription{}, retention: newRetention(),
 	}
 }
@@ -153,28 +156,8 @@ func (s *stream) end() *Store {
 	return s.store
 }
 
-// fail ends the stream with an error, unless it is ending with another one. No further response is sent, whether or not
-// the client reads the last one.
-func (s *stream) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failWith(err)
-}
-
-// failWith is fail with mu held.
-func (s *stream) failWith(err error) {
-	if s.failure == nil {
-		s.failure = err
-		close(s.failing)
-	}
-}
-
 // failed returns the error of fail, or nil.
-func (s *stream) failed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failure
-}
+func (s *stream) failed() error { return context.Cause(s.failing) }
 
 // subscription returns the stream's subscription to the type of a request with these locators, which is
 // made if there was none. Only the reader calls it.
@@ -328,8 +311,8 @@ func exchange[Req, Resp any](
 			s.signal()
 		case <-stop:
 			return errClosed
-		case <-s.failing:
-			return s.failure
+		case <-s.failing.Done():
+			return s.failed()
 		case <-s.retention.timer.C:
 			s.endRetention()
 		case <-wake:
