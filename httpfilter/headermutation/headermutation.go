@@ -64,7 +64,7 @@ func parse[M interface{ GetMutations() *filterpb.Mutations }](m M, found *faults
 			return nil
 		}
 		for i, pb := range list.pbs {
-			edit, err := mutation(list.side, pb)
+			edit, err := mutation(list.side, pb, &found.RegexCost)
 			if err != nil {
 				logger.Infof("header mutation filter: mutations.%s[%d] is ignored: %v", list.name, i, err)
 				continue
@@ -78,17 +78,17 @@ func parse[M interface{ GetMutations() *filterpb.Mutations }](m M, found *faults
 	return &c
 }
 
-func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (func(metadata.MD), error) {
+func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation, regexCost *int) (func(metadata.MD), error) {
 	if match := pb.GetRemoveOnMatch(); match != nil {
-		return removeOnMatch(side, match.GetKeyMatcher())
+		return removeOnMatch(side, match.GetKeyMatcher(), regexCost)
 	}
 	edit, err := headeredit.FromMutation(side, pb)
 	return edit.Apply, err
 }
 
 // removeOnMatch removes all headers whose names match and that can be edited.
-func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (func(metadata.MD), error) {
-	m, err := headeredit.NameMatcher(pb)
+func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher, regexCost *int) (func(metadata.MD), error) {
+	m, err := headeredit.NameMatcher(pb, regexCost)
 	if err != nil {
 		return nil, fmt.Errorf("key_matcher: %w", err)
 	}

@@ -224,8 +224,8 @@ func Metadata(name, text string) (string, error) {
 	return text, nil
 }
 
-// NameMatcher reads a StringMatcher for names of headers, which are in lower case.
-func NameMatcher(pb *matcherpb.StringMatcher) (m matching.String, err error) {
+// NameMatcher reads a StringMatcher for names of headers, which are in lower case. regexCost is as in matching.CompileOneOf.
+func NameMatcher(pb *matcherpb.StringMatcher, regexCost *int) (m matching.String, err error) {
 	fold := pb.GetIgnoreCase()
 	switch pattern := pb.GetMatchPattern().(type) {
 	case *matcherpb.StringMatcher_Exact:
@@ -237,7 +237,7 @@ func NameMatcher(pb *matcherpb.StringMatcher) (m matching.String, err error) {
 	case *matcherpb.StringMatcher_Contains:
 		return matching.NewString(matching.StringContains, pattern.Contains, fold), nil
 	case *matcherpb.StringMatcher_SafeRegex:
-		re, _, err := matching.CompileRegex(pattern.SafeRegex.GetRegex(), true)
+		re, err := matching.CompileOneOf(regexCost, pattern.SafeRegex.GetRegex())
 		if err != nil {
 			return m, fmt.Errorf("safe_regex.regex %w", err)
 		}

@@ -146,6 +146,8 @@ func (m *String) Matches(s string) bool {
 const (
 	MaxRegexLength = 8 << 10
 	maxRegexCost   = 50_000
+	// MaxRegexTotal bounds the cost of all regular expressions of one resource.
+	MaxRegexTotal = 1_000_000
 )
 
 // A Regex is a compiled regular expression in RE2's syntax.
@@ -178,6 +180,16 @@ func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
 		return Regex{}, cost, fmt.Errorf("cannot be compiled: %w", err)
 	}
 	return re, cost, nil
+}
+
+// CompileOneOf compiles a pattern, which has to match a whole string, and adds its cost to total, that of the resource so far.
+func CompileOneOf(total *int, pattern string) (Regex, error) {
+	if *total > MaxRegexTotal {
+		return Regex{}, errors.New("is one too many: the regular expressions of this resource are too large together")
+	}
+	re, cost, err := CompileRegex(pattern, true)
+	*total += cost
+	return re, err
 }
 
 // literalPrefix returns a prefix of every string that tree matches as a whole. It need not be the longest.

@@ -89,7 +89,7 @@ type validator struct {
 	// of filters are one, and what is ignored is counted.
 	tied bool
 	// regexes are the regular expressions so far, each compiled once, lastRegexes those of the version before, and regexCost is what
-	// all come to; see maxRegexTotal.
+	// all come to, with those of HTTP filters; see matching.MaxRegexTotal.
 	regexes, lastRegexes map[regexKey]compiledRegex
 	regexCost            int
 	// strings has the strings that intern keeps.

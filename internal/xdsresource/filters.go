@@ -167,13 +167,18 @@ func (n nestedConfigs) parser(filter httpfilter.Filter) httpfilter.Filter {
 	n.depth++
 	switch f := filter.(type) {
 	case httpfilter.NestingFilter:
-		return f.Nesting(n.parse)
+		filter = f.Nesting(n.parse)
 	case httpfilter.ServiceFilter:
 		if from := n.Bootstrap; from != nil {
-			return f.WithServices(func(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
+			filter = f.WithServices(func(pb *corepb.GrpcService_GoogleGrpc) (httpfilter.Service, error) {
 				return from.Service(pb, n.trusted)
 			})
 		}
+	}
+	if f, ok := filter.(interface {
+		Counting(regexCost *int) httpfilter.OverrideParser
+	}); ok {
+		return f.Counting(&n.regexCost)
 	}
 	return filter
 }

@@ -134,9 +134,6 @@ func (d *validator) stringRegex(at *faults.Path, pb *matcherpb.RegexMatcher) mat
 	return matching.String{Kind: matching.StringRegex, Regex: d.regex(at, pb).Regexp}
 }
 
-// maxRegexTotal bounds the cost of all regular expressions of one resource.
-const maxRegexTotal = 1_000_000
-
 type regexKey struct {
 	pattern string
 	whole   bool
@@ -162,7 +159,7 @@ func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole b
 		return re.Regex
 	}
 	at = at.Field("regex")
-	if d.regexCost > maxRegexTotal {
+	if d.regexCost > matching.MaxRegexTotal {
 		d.fault(at, "the regular expressions of this resource are too large together")
 		return matching.Regex{}
 	}

@@ -4,6 +4,7 @@
 package protofilter
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -20,9 +21,10 @@ type Filter struct {
 	typeURLs         []string
 	config, override parser
 	instance         func(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance
+	regexCost        *int // of the resource; nil: nobody counts
 }
 
-type parser func(*anypb.Any) (httpfilter.Config, error)
+type parser func(a *anypb.Any, regexCost *int) (httpfilter.Config, error)
 
 // New returns a filter whose configuration is a C and whose override is an O, which may be the same message. config and override read
 // one: what is wrong with the message is added to a list, and then the result is of no use. instance makes an instance.
@@ -32,7 +34,7 @@ func New[C, O proto.Message](
 ) Filter {
 	var c C
 	var o O
-	return Filter{slices.Compact([]string{typeURL(c), typeURL(o)}), parserOf(config), parserOf(override), instance}
+	return Filter{slices.Compact([]string{typeURL(c), typeURL(o)}), parserOf(config), parserOf(override), instance, nil}
 }
 
 func typeURL(m proto.Message) string {
@@ -40,14 +42,17 @@ func typeURL(m proto.Message) string {
 }
 
 func parserOf[M proto.Message](read func(M, *faults.Faults) httpfilter.Config) parser {
-	return func(a *anypb.Any) (httpfilter.Config, error) {
+	return func(a *anypb.Any, regexCost *int) (httpfilter.Config, error) {
+		regexCost = cmp.Or(regexCost, new(int))
+		before := *regexCost
 		var m M
 		m = m.ProtoReflect().New().Interface().(M)
 		if err := httpfilter.UnmarshalConfig(a, m); err != nil {
 			return nil, err
 		}
-		var found faults.Faults
+		found := faults.Faults{RegexCost: before}
 		c := read(m, &found)
+		*regexCost += found.RegexCost - before // to which filters within this one have added
 		if found.Total() > 0 {
 			return nil, errors.New(found.Join("; "))
 		}
@@ -62,12 +67,20 @@ func (f Filter) TypeURLs() []string { return f.typeURLs }
 func (Filter) IsTerminal() bool { return false }
 
 // ParseConfig implements httpfilter.Filter.
-func (f Filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) { return f.config(a) }
+func (f Filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) { return f.config(a, f.regexCost) }
 
 // ParseOverride implements httpfilter.OverrideParser.
-func (f Filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return f.override(a) }
+func (f Filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
+	return f.override(a, f.regexCost)
+}
 
 // NewClientInstance implements httpfilter.ClientFilter.
+// Counting returns the filter as it parses a configuration of a resource whose regular expressions are counted.
+func (f Filter) Counting(regexCost *int) httpfilter.OverrideParser {
+	f.regexCost = regexCost
+	return f
+}
+
 func (f Filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
 	return f.instance(info)
 }

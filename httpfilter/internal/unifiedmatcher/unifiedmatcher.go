@@ -27,8 +27,6 @@ import (
 const (
 	// maxDepth is how deep trees may be in one another (gRFC A106, "Unified Matcher: Matcher").
 	maxDepth = 16
-	// maxRegexTotal bounds the cost of all regular expressions of a tree, see matching.CompileRegex.
-	maxRegexTotal = 100_000
 	// maxHeaderName is the length of names of headers that are too long (gRFC A106, "Unified Matcher: HttpRequestHeaderMatchInput").
 	maxHeaderName = 16384
 )
@@ -85,8 +83,8 @@ func Parse[A any](
 
 type parser[A any] struct {
 	*faults.Faults
-	action            func(*faults.Path, *xdscorepb.TypedExtensionConfig) A
-	predicates, regex int // so far
+	action     func(*faults.Path, *xdscorepb.TypedExtensionConfig) A
+	predicates int // so far
 }
 
 func (p *parser[A]) tree(at *faults.Path, pb *matcherpb.Matcher, depth int) finder[A] {
@@ -333,12 +331,7 @@ func (p *parser[A]) value(at *faults.Path, pb *matcherpb.StringMatcher) matching
 }
 
 func (p *parser[A]) regexp(at *faults.Path, pattern string) matching.String {
-	if p.regex > maxRegexTotal {
-		p.Addf(at, "the regular expressions of this tree are too large together")
-		return matching.String{}
-	}
-	re, cost, err := matching.CompileRegex(pattern, true)
-	p.regex += cost
+	re, err := matching.CompileOneOf(&p.RegexCost, pattern)
 	if err != nil {
 		p.Addf(at, "%s %v", faults.Quote(pattern), err)
 	}
