@@ -118,10 +118,7 @@ func (r *channelResolver) start() {
 func (r *channelResolver) reread() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.xds != nil {
-		return
-	}
-	if err := r.readBootstrap(); err != nil {
+	if !r.closed && r.xds == nil && r.readBootstrap() != nil {
 		r.interval = min(2*r.interval, maxReread)
 		r.timer.Reset(r.interval)
 	}

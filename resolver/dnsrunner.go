@@ -64,11 +64,10 @@ func (d *dnsSource) enter(ctx context.Context, opts []grpc.CallOption) (instead 
 }
 
 func (d *dnsSource) leave() {
-	if d.running.Add(-1) > 0 {
-		return
-	}
-	if s := d.moving.Load(); s != nil {
-		s.idle()
+	if d.running.Add(-1) == 0 {
+		if s := d.moving.Load(); s != nil {
+			s.idle()
+		}
 	}
 }
 

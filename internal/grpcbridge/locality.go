@@ -9,7 +9,30 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/weightedtarget"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
 )
+
+// weightedTarget is gRPC's policy weighted_target, which dynxds links. Its parser takes a target without a child policy, with which
+// the policy panics (gRPC-Go 1.85): a Cluster, or a service config in DNS, could end the process.
+type weightedTarget struct{ balancer.Builder }
+
+var strictWeightedTarget = weightedTarget{balancer.Get(weightedtarget.Name)}
+
+func init() { balancer.Register(strictWeightedTarget) }
+
+// ParseConfig implements balancer.ConfigParser.
+func (w weightedTarget) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	config, err := w.Builder.(balancer.ConfigParser).ParseConfig(text)
+	if err != nil {
+		return nil, err
+	}
+	for name, target := range config.(*weightedtarget.LBConfig).Targets {
+		if target.ChildPolicy == nil {
+			return nil, fmt.Errorf(`target %q has no childPolicy; set one, such as [{"round_robin": {}}]`, name)
+		}
+	}
+	return config, nil
+}
 
 // WithLocality returns attributes for the resolver.State of a policy that has the endpoints of one
 // locality. The policy's metrics get the locality as their label grpc.lb.locality (gRFC A78,
@@ -35,25 +58,15 @@ var warnOfLocality = sync.OnceFunc(func() {
 // attributesOfTarget returns the attributes that gRPC's weighted_target, given a, passes to the target
 // of a name, or nil.
 func attributesOfTarget(a *attributes.Attributes, target string) *attributes.Attributes {
-	builder := balancer.Get(weightedtarget.Name)
-	parser, ok := builder.(balancer.ConfigParser)
-	if !ok {
-		return nil
-	}
 	name, _ := json.Marshal(target) // of a text, which cannot fail
-	config, err := parser.ParseConfig(fmt.Appendf(nil, `{"targets": {%s: {"weight": 1, "childPolicy": [{%q: {}}]}}}`, name, captureName))
-	if err != nil {
-		return nil
-	}
+	config, _ := strictWeightedTarget.ParseConfig(fmt.Appendf(nil, `{"targets": {%s: {"weight": 1, "childPolicy": [{%q: {}}]}}}`, name, captureName))
 	captured := new(captured)
-	policy := builder.Build(noChannel{}, balancer.BuildOptions{})
+	policy := strictWeightedTarget.Build(noChannel{}, balancer.BuildOptions{})
 	defer policy.Close()
-	if policy.UpdateClientConnState(balancer.ClientConnState{
+	_ = policy.UpdateClientConnState(balancer.ClientConnState{ // It has an error if config is nil.
 		ResolverState:  resolver.State{Attributes: a.WithValue(capturedKey{}, captured)},
 		BalancerConfig: config,
-	}) != nil {
-		return nil
-	}
+	})
 	return captured.attributes
 }
 

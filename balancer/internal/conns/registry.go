@@ -155,9 +155,6 @@ func (r *Registry) recordLocked(address string) *Record {
 	return rec
 }
 
-// forgetLocked removes a Record, unless it has been removed.
-func (r *Registry) forgetLocked(rec *Record) { r.records.CompareAndDelete(rec.Address, rec) }
-
 // Update replaces the configuration. It allocates for each locality, and for the endpoints that differ from those
 // before.
 func (r *Registry) Update(c Config) {
@@ -230,7 +227,7 @@ func (r *Registry) unsetLocked(rec *Record) {
 		rec.at.Store(&place{load: r.config.Loads.Elsewhere()})
 	}
 	if len(rec.conns) == 0 {
-		r.forgetLocked(rec)
+		r.records.CompareAndDelete(rec.Address, rec)
 	}
 }
 
@@ -259,7 +256,7 @@ func (r *Registry) removeLocked(c *Conn) {
 	rec := c.record
 	rec.conns = slices.DeleteFunc(rec.conns, func(other *Conn) bool { return other == c })
 	if len(rec.conns) == 0 && rec.round != r.round {
-		r.forgetLocked(rec)
+		r.records.CompareAndDelete(rec.Address, rec)
 	}
 	rec.refresh()
 }
