@@ -187,19 +187,14 @@ func (r *root) settle() {
 func (r *root) push() {
 	r.pickerOutdated = false
 	p := &picker{clusters: r.clusters, version: r.state.Version, reselect: r.state.Reselect}
-	if r.state.Err != nil {
-		p.err = plain(r.state.Err)
-	}
 	s := grpcbalancer.State{ConnectivityState: r.tally.aggregate(), Picker: p}
-	if p.err != nil {
+	if r.state.Err != nil {
+		// Without the gRPC status of the error, which would end even RPCs that wait for ready.
+		p.err = errors.New(bounds.Error(r.state.Err, bounds.RPCText).Error())
 		s.ConnectivityState = connectivity.TransientFailure
 	}
 	r.cc.UpdateState(s)
 }
-
-// plain returns the text of err as an error without a gRPC status, which would end even RPCs
-// that wait for ready. It is no longer than bounds.RPCText.
-func plain(err error) error { return errors.New(bounds.Error(err, bounds.RPCText).Error()) }
 
 // tally counts the clusters in each connectivity state, so that a change of one costs nothing
 // for the others.
