@@ -74,13 +74,13 @@ func (f Filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
 	return f.override(a, f.regexCost)
 }
 
-// NewClientInstance implements httpfilter.ClientFilter.
-// Counting returns the filter as it parses a configuration of a resource whose regular expressions are counted.
+// Counting returns the filter that adds the cost of the regular expressions it reads to that of a resource so far.
 func (f Filter) Counting(regexCost *int) httpfilter.OverrideParser {
 	f.regexCost = regexCost
 	return f
 }
 
+// NewClientInstance implements httpfilter.ClientFilter.
 func (f Filter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
 	return f.instance(info)
 }
