@@ -64,7 +64,7 @@ func parse[M interface{ GetMutations() *filterpb.Mutations }](m M, found *faults
 			return nil
 		}
 		for i, pb := range list.pbs {
-			edit, err := mutation(list.side, pb, &found.RegexCost)
+			edit, err := mutation(list.side, pb, found.RegexCost)
 			if err != nil {
 				logger.Infof("header mutation filter: mutations.%s[%d] is ignored: %v", list.name, i, err)
 				continue

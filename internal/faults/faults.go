@@ -74,8 +74,8 @@ type Faults struct {
 	List []Fault
 	// Omitted counts the errors beyond those.
 	Omitted int
-	// RegexCost is for readers of a resource, whose regular expressions are bounded together: see matching.CompileOneOf.
-	RegexCost int
+	// RegexCost is for readers of a resource, whose regular expressions are bounded together: see matching.CompileRegex.
+	RegexCost *int
 }
 
 // Add adds an error, or only counts it if the list is full.

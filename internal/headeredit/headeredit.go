@@ -224,7 +224,7 @@ func Metadata(name, text string) (string, error) {
 	return text, nil
 }
 
-// NameMatcher reads a StringMatcher for names of headers, which are in lower case. regexCost is as in matching.CompileOneOf.
+// NameMatcher reads a StringMatcher for names of headers, which are in lower case. regexCost is as total of matching.CompileRegex.
 func NameMatcher(pb *matcherpb.StringMatcher, regexCost *int) (m matching.String, err error) {
 	fold := pb.GetIgnoreCase()
 	switch pattern := pb.GetMatchPattern().(type) {
@@ -237,7 +237,7 @@ func NameMatcher(pb *matcherpb.StringMatcher, regexCost *int) (m matching.String
 	case *matcherpb.StringMatcher_Contains:
 		return matching.NewString(matching.StringContains, pattern.Contains, fold), nil
 	case *matcherpb.StringMatcher_SafeRegex:
-		re, err := matching.CompileOneOf(regexCost, pattern.SafeRegex.GetRegex())
+		re, err := matching.CompileRegex(pattern.SafeRegex.GetRegex(), true, regexCost)
 		if err != nil {
 			return m, fmt.Errorf("safe_regex.regex %w", err)
 		}

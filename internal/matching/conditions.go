@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -146,50 +147,45 @@ func (m *String) Matches(s string) bool {
 const (
 	MaxRegexLength = 8 << 10
 	maxRegexCost   = 50_000
-	// MaxRegexTotal bounds the cost of all regular expressions of one resource.
-	MaxRegexTotal = 1_000_000
+	// maxRegexTotal bounds the cost of all regular expressions of one resource.
+	maxRegexTotal = 1_000_000
 )
 
 // A Regex is a compiled regular expression in RE2's syntax.
 type Regex struct {
 	*regexp.Regexp
+	Cost   int    // is about the number of its instructions
 	prefix string // of every string that matches as a whole
 }
 
-// CompileRegex compiles a pattern, which has to match a whole string or a part of it. cost
-// is about the number of its instructions.
-func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
+// CompileRegex compiles a pattern, which has to match a whole string or a part of it, and adds its cost to total, that of the resource
+// so far, which may be nil.
+func CompileRegex(pattern string, whole bool, total *int) (re Regex, err error) {
+	total = cmp.Or(total, new(int))
 	switch {
 	case pattern == "":
-		return Regex{}, 0, errors.New("must not be empty")
+		return Regex{}, errors.New("must not be empty")
 	case len(pattern) > MaxRegexLength:
-		return Regex{}, 0, fmt.Errorf("has %d bytes, more than %d", len(pattern), MaxRegexLength)
+		return Regex{}, fmt.Errorf("has %d bytes, more than %d", len(pattern), MaxRegexLength)
+	case *total > maxRegexTotal:
+		return Regex{}, errors.New("is one too many: the regular expressions of this resource are too large together")
 	}
 	// The pattern has to be valid before it is wrapped below, unlike "a)|(b".
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return Regex{}, 0, fmt.Errorf("is not a valid regular expression (RE2 syntax): %w", err)
+		return Regex{}, fmt.Errorf("is not a valid regular expression (RE2 syntax): %w", err)
 	}
-	if cost = RegexCost(tree); cost > maxRegexCost {
-		return Regex{}, cost, errors.New("is too large a regular expression; repetitions multiply")
+	re.Cost = RegexCost(tree)
+	if *total += re.Cost; re.Cost > maxRegexCost {
+		return Regex{}, errors.New("is too large a regular expression; repetitions multiply")
 	}
 	if whole {
 		re.prefix, pattern = literalPrefix(tree), wholeStart+pattern+wholeEnd
 	}
 	if re.Regexp, err = regexp.Compile(pattern); err != nil {
-		return Regex{}, cost, fmt.Errorf("cannot be compiled: %w", err)
+		return Regex{}, fmt.Errorf("cannot be compiled: %w", err)
 	}
-	return re, cost, nil
-}
-
-// CompileOneOf compiles a pattern, which has to match a whole string, and adds its cost to total, that of the resource so far.
-func CompileOneOf(total *int, pattern string) (Regex, error) {
-	if *total > MaxRegexTotal {
-		return Regex{}, errors.New("is one too many: the regular expressions of this resource are too large together")
-	}
-	re, cost, err := CompileRegex(pattern, true)
-	*total += cost
-	return re, err
+	return re, nil
 }
 
 // literalPrefix returns a prefix of every string that tree matches as a whole. It need not be the longest.

@@ -37,7 +37,7 @@ func TestPattern(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{"/a", `a(b)\z`, `\A(?:a)b`, `\A(?:a)\z|b`} {
 		for _, whole := range []bool{true, false} {
-			re, _, err := CompileRegex(pattern, whole)
+			re, err := CompileRegex(pattern, whole, nil)
 			xdstest.NoError(t, err)
 			xdstest.Equal(t, "pattern", pattern, Pattern(re.Regexp))
 		}

@@ -8,7 +8,7 @@ import (
 
 func TestPaths(t *testing.T) {
 	t.Parallel()
-	regex, _, err := CompileRegex("/a/(B|C)", true)
+	regex, err := CompileRegex("/a/(B|C)", true, nil)
 	xdstest.NoError(t, err)
 	for want, route := range map[string]Route{
 		"*":         {},

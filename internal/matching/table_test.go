@@ -8,7 +8,7 @@ import (
 )
 
 func regex(pattern string) Route {
-	re, _, err := CompileRegex(pattern, true)
+	re, err := CompileRegex(pattern, true, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
@@ -89,8 +90,8 @@ type validator struct {
 	// of filters are one, and what is ignored is counted.
 	tied bool
 	// regexes are the regular expressions so far, each compiled once, lastRegexes those of the version before, and regexCost is what
-	// all come to, with those of HTTP filters; see matching.MaxRegexTotal.
-	regexes, lastRegexes map[regexKey]compiledRegex
+	// all come to, with those of HTTP filters; see matching.CompileRegex.
+	regexes, lastRegexes map[regexKey]matching.Regex
 	regexCost            int
 	// strings has the strings that intern keeps.
 	strings map[string]string

@@ -139,12 +139,6 @@ type regexKey struct {
 	whole   bool
 }
 
-// compiledRegex is a regular expression, and what compiling it came to.
-type compiledRegex struct {
-	matching.Regex
-	cost int
-}
-
 // regex compiles a pattern that has to match a whole string.
 func (d *validator) regex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.Regex {
 	return d.compile(at, pb, true)
@@ -156,32 +150,26 @@ func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole b
 	d.tied = true
 	key := regexKey{pb.GetRegex(), whole}
 	if re, ok := d.regexes[key]; ok {
-		return re.Regex
-	}
-	at = at.Field("regex")
-	if d.regexCost > matching.MaxRegexTotal {
-		d.fault(at, "the regular expressions of this resource are too large together")
-		return matching.Regex{}
+		return re
 	}
 	if d.faults.Full() {
 		return matching.Regex{} // Parsing takes time, and an error would not be listed.
 	}
 	re, known := d.lastRegexes[key]
-	if !known {
+	if known {
+		d.regexCost += re.Cost
+	} else {
 		var err error
-		re.Regex, re.cost, err = matching.CompileRegex(key.pattern, whole)
-		if err != nil {
-			d.regexCost += re.cost
-			d.fault(at, "%s %s", faults.Quote(key.pattern), faults.Shorten(err.Error(), faults.MaxQuoted))
+		if re, err = matching.CompileRegex(key.pattern, whole, &d.regexCost); err != nil {
+			d.fault(at.Field("regex"), "%s %s", faults.Quote(key.pattern), faults.Shorten(err.Error(), faults.MaxQuoted))
 			return matching.Regex{}
 		}
 	}
-	d.regexCost += re.cost
 	if d.regexes == nil {
-		d.regexes = make(map[regexKey]compiledRegex)
+		d.regexes = make(map[regexKey]matching.Regex)
 	}
 	d.regexes[key] = re
-	return re.Regex
+	return re
 }
 
 // HashPolicy is one entry of RouteAction.hash_policy (gRFC A42).

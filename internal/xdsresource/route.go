@@ -26,7 +26,7 @@ type RouteConfiguration struct {
 
 	// For the next version: its regular expressions, its bytes without virtual hosts, and the settings of routes that depend on nothing but
 	// these bytes, those of the virtual host without routes, and their own. The latter two are the keys.
-	regexes  map[regexKey]compiledRegex
+	regexes  map[regexKey]matching.Regex
 	head     string
 	settings map[string]map[string]*Settings
 }

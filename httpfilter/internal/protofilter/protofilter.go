@@ -4,7 +4,6 @@
 package protofilter
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -43,16 +42,13 @@ func typeURL(m proto.Message) string {
 
 func parserOf[M proto.Message](read func(M, *faults.Faults) httpfilter.Config) parser {
 	return func(a *anypb.Any, regexCost *int) (httpfilter.Config, error) {
-		regexCost = cmp.Or(regexCost, new(int))
-		before := *regexCost
 		var m M
 		m = m.ProtoReflect().New().Interface().(M)
 		if err := httpfilter.UnmarshalConfig(a, m); err != nil {
 			return nil, err
 		}
-		found := faults.Faults{RegexCost: before}
+		found := faults.Faults{RegexCost: regexCost}
 		c := read(m, &found)
-		*regexCost += found.RegexCost - before // to which filters within this one have added
 		if found.Total() > 0 {
 			return nil, errors.New(found.Join("; "))
 		}

@@ -60,7 +60,7 @@ func names(at *faults.Path, pb *matcherpb.ListStringMatcher, found *faults.Fault
 		return nil
 	}
 	for i, pattern := range pb.GetPatterns() {
-		m, err := headeredit.NameMatcher(pattern, &found.RegexCost)
+		m, err := headeredit.NameMatcher(pattern, found.RegexCost)
 		if err != nil {
 			found.Addf(at.Item("patterns", i), "%v", err)
 		}
@@ -121,7 +121,7 @@ func expression(at *faults.Path, pb *matcherpb.RegexMatcher, found *faults.Fault
 	if pb == nil {
 		return nil
 	}
-	re, err := matching.CompileOneOf(&found.RegexCost, pb.GetRegex())
+	re, err := matching.CompileRegex(pb.GetRegex(), true, found.RegexCost)
 	if err != nil {
 		found.Addf(at.Field("regex"), "%v", err)
 	}

@@ -331,7 +331,7 @@ func (p *parser[A]) value(at *faults.Path, pb *matcherpb.StringMatcher) matching
 }
 
 func (p *parser[A]) regexp(at *faults.Path, pattern string) matching.String {
-	re, err := matching.CompileOneOf(&p.RegexCost, pattern)
+	re, err := matching.CompileRegex(pattern, true, p.RegexCost)
 	if err != nil {
 		p.Addf(at, "%s %v", faults.Quote(pattern), err)
 	}
