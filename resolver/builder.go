@@ -65,10 +65,9 @@ func Builders(bootstrapJSON []byte) []grpcresolver.Builder {
 	if bootstrapJSON != nil {
 		config = sync.OnceValues(func() (*bootstrap.Config, error) { return bootstrap.Parse(inMemory, bootstrapJSON) })
 	}
-	environment := bootstrapJSON == nil
 	return []grpcresolver.Builder{
-		&builder{scheme: scheme, config: config, environment: environment},
-		&builder{scheme: aliasScheme, config: config, environment: environment},
+		&builder{scheme: scheme, config: config, environment: bootstrapJSON == nil},
+		&builder{scheme: aliasScheme, config: config, environment: bootstrapJSON == nil},
 	}
 }
 

@@ -124,12 +124,10 @@ func (d *dnsEndpoints) resolve() (*xdsresource.Endpoints, error) {
 // maxListedNames bounds the names in an error.
 const maxListedNames = 5
 
-var errOtherFamily = errors.New("no address has the family that dns_lookup_family asks for")
-
 func (d *dnsEndpoints) failure() error {
 	var causes []string
 	for _, name := range slices.Sorted(maps.Keys(d.names)) {
-		err := cmp.Or(d.names[name].result.Err, errOtherFamily)
+		err := cmp.Or(d.names[name].result.Err, errors.New("no address has the family that dns_lookup_family asks for"))
 		causes = append(causes, bounds.Quote(name)+": "+bounds.Text(err.Error(), bounds.ErrorText))
 	}
 	return fmt.Errorf("cluster %s of type %v has no endpoint: %s", bounds.Quote(d.cluster.Name), d.cluster.Kind, faults.Few(causes, maxListedNames, "; "))

@@ -8,14 +8,11 @@ import (
 	"github.com/dynxds/dynxds/internal/inspect"
 )
 
-var _ inspect.Source = (*xdsSource)(nil)
-
 // Config implements inspect.Source.
 func (x *xdsSource) Config() inspect.Config {
 	c := x.graph.inspect()
-	c.Client, c.Authority = x.bootstrap.Fingerprint(), x.opts.Authority
-	c.Secure, c.UsesXDS = secure(x.opts), x.usesXDS
-	c.Version = x.applied.Load()
+	c.Client, c.Version = x.bootstrap.Fingerprint(), x.applied.Load()
+	c.Authority, c.Secure, c.UsesXDS = x.opts.Authority, secure(x.opts), x.usesXDS
 	return c
 }
 
@@ -39,22 +36,16 @@ func (x *xdsSource) Cluster(ctx context.Context, name string) (inspect.Cluster, 
 	if ask := x.live.Load(); ask != nil {
 		c, served = (*ask)(ctx, name)
 	}
-	if !served {
-		c = unserved(name, state)
+	if !served { // The balancer does not have it, at least not yet.
+		c = balancer.Describe(name, state)
+		if c.Unserved = true; c.Phase == inspect.PhaseDormant {
+			c.Phase = inspect.PhaseResolving
+		}
 		if err := ctx.Err(); err != nil {
 			c.Error = "the load-balancing policy did not answer: " + err.Error()
 		}
 	}
 	return c, true
-}
-
-// unserved describes a cluster that the balancer does not have, at least not yet.
-func unserved(name string, s *balancer.ClusterState) inspect.Cluster {
-	c := balancer.Describe(name, s)
-	if c.Unserved = true; c.Phase == inspect.PhaseDormant {
-		c.Phase = inspect.PhaseResolving
-	}
-	return c
 }
 
 // routed returns the names of the clusters that RPCs are routed to, or will be. The graph is locked.
@@ -77,15 +68,14 @@ func (g *graph) inspect() inspect.Config {
 	if g.err != nil {
 		c.Error = g.err.Error()
 	}
-	if g.next == nil {
-		return c
+	if g.next != nil {
+		for _, cluster := range g.next.waits {
+			c.WaitsFor = append(c.WaitsFor, cluster.name)
+		}
+		slices.Sort(c.WaitsFor)
+		c.Waits = len(c.WaitsFor)
+		c.WaitsFor = c.WaitsFor[:min(c.Waits, inspect.MaxWaits)]
 	}
-	for _, cluster := range g.next.waits {
-		c.WaitsFor = append(c.WaitsFor, cluster.name)
-	}
-	slices.Sort(c.WaitsFor)
-	c.Waits = len(c.WaitsFor)
-	c.WaitsFor = c.WaitsFor[:min(c.Waits, inspect.MaxWaits)]
 	return c
 }
 

@@ -84,7 +84,7 @@ func (x *xdsSource) stop() {
 
 // close follows stop, when RPCs no longer find the Selector.
 func (x *xdsSource) close() {
-	x.forget()
+	x.config, x.selector = nil, nil
 	x.metrics.Close()
 	x.release()
 }
@@ -144,14 +144,9 @@ func (x *xdsSource) apply(s *snapshot) {
 		logger.Warningf("%s: no configuration: %v", cc.Target(), s.err)
 		x.channel.Fail(s.err)
 		x.metrics.Configured(false)
-		x.forget()
+		x.config, x.selector = nil, nil // RPCs are given to no Selector any more.
 	case s.config != nil:
 		x.metrics.Configured(true)
 		x.channel.Publish(x.selector)
 	}
-}
-
-// forget is called when RPCs are given to no Selector any more.
-func (x *xdsSource) forget() {
-	x.config, x.selector = nil, nil
 }

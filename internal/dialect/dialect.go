@@ -88,35 +88,12 @@ type Feature struct {
 	// name is that in texts about one client.
 	name    string
 	effects [GRPCJS + 1]Effect
-	// note is the report for authors of documents, "" for none.
-	note string
+	// Note is the report for authors of documents, "" for none.
+	Note string
 }
 
 // On returns what a client does about a feature.
 func (f *Feature) On(c Implementation) Effect { return f.effects[c] }
-
-// Kinds of clients, for people: those that know only the routes of gRFC A28, and those that do not support host
-// names of endpoints.
-const (
-	GRPCClients = "gRPC clients other than those of dynxds"
-	IPClients   = "Envoy, and gRPC clients in languages other than Go"
-)
-
-// Note returns the kinds of clients that a report concerns, and its text.
-func (f *Feature) Note() (clients, text string) {
-	inGo, elsewhere, inEnvoy := f.effects[GRPCGo] != Obeys, f.effects[OtherGRPC] != Obeys, f.effects[Envoy] != Obeys
-	switch {
-	case inGo && inEnvoy:
-		clients = "clients other than those of dynxds"
-	case inGo:
-		clients = GRPCClients
-	case elsewhere:
-		clients = IPClients
-	default:
-		clients = "Envoy"
-	}
-	return clients, f.note
-}
 
 // About says what the client called name does about a feature, "" for one that obeys it.
 func (f *Feature) About(c Implementation, name string) string {

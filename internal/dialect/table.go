@@ -11,46 +11,46 @@ var (
 	MethodHeader    = &Feature{name: ":method", effects: grpc(Absent)}
 	PseudoHeaders   = &Feature{name: "of a pseudo header", effects: [...]Effect{GRPCGo: Absent, OtherGRPC: Obeys, Envoy: Obeys, GRPCJS: Absent}}
 	Redirects       = &Feature{name: "redirects", effects: grpc(Rejects),
-		note: "gRPC clients other than those of dynxds are not told the place: their RPCs fail with UNAVAILABLE, as if there were no endpoint"}
-	Mirrors      = &Feature{name: "request_mirror_policies", effects: grpc(Ignores), note: "dynxds and Envoy send copies" + otherGRPC}
-	PathRewrites = &Feature{name: "rewrites of the path", effects: grpc(Ignores), note: "dynxds and Envoy rewrite the path" + otherGRPC}
+		Note: "gRPC clients other than those of dynxds are not told the place: their RPCs fail with UNAVAILABLE, as if there were no endpoint"}
+	Mirrors      = &Feature{name: "request_mirror_policies", effects: grpc(Ignores), Note: "dynxds and Envoy send copies" + otherGRPC}
+	PathRewrites = &Feature{name: "rewrites of the path", effects: grpc(Ignores), Note: "dynxds and Envoy rewrite the path" + otherGRPC}
 	HostRewrites = &Feature{name: "rewrites of the authority", effects: grpc(Ignores)}
-	HeaderEdits  = &Feature{name: "header edits", effects: grpc(Ignores), note: "dynxds and Envoy edit headers" + otherGRPC}
+	HeaderEdits  = &Feature{name: "header edits", effects: grpc(Ignores), Note: "dynxds and Envoy edit headers" + otherGRPC}
 	ZeroWeights  = &Feature{name: "direct_response", effects: grpc(Rejects),
-		note: "in gRPC clients other than those of dynxds the RPCs fail with UNAVAILABLE, as if there were no endpoint"}
+		Note: "in gRPC clients other than those of dynxds the RPCs fail with UNAVAILABLE, as if there were no endpoint"}
 	RetryConditions = &Feature{name: "conditions beyond gRFC A44", effects: grpc(Ignores),
-		note: "dynxds and Envoy retry by all of these conditions; other gRPC clients by statuses only (gRFC A44)"}
-	TryTimeouts = &Feature{name: "timeouts of attempts", effects: grpc(Ignores), note: "dynxds and Envoy end attempts that take longer" + otherGRPC}
-	RetryHosts  = &Feature{name: "retry_host_predicate", effects: grpc(Ignores), note: "dynxds and Envoy prefer other endpoints for retries" + otherGRPC}
+		Note: "dynxds and Envoy retry by all of these conditions; other gRPC clients by statuses only (gRFC A44)"}
+	TryTimeouts = &Feature{name: "timeouts of attempts", effects: grpc(Ignores), Note: "dynxds and Envoy end attempts that take longer" + otherGRPC}
+	RetryHosts  = &Feature{name: "retry_host_predicate", effects: grpc(Ignores), Note: "dynxds and Envoy prefer other endpoints for retries" + otherGRPC}
 
 	// Of filters. universalFilters are those of every gRPC client with xDS.
 	Filters = &Feature{name: "filters that it may not have", effects: grpc(Rejects),
-		note: "other gRPC clients than those of dynxds that do not have the filter %s reject the Listener; with is_optional they do without"}
+		Note: "other gRPC clients than those of dynxds that do not have the filter %s reject the Listener; with is_optional they do without"}
 	Sessions = &Feature{name: "sessions", effects: grpc(Ignores),
-		note: "dynxds, Envoy and gRPC clients with gRFC A55 keep the RPCs of a session with one endpoint; others ignore it"}
+		Note: "dynxds, Envoy and gRPC clients with gRFC A55 keep the RPCs of a session with one endpoint; others ignore it"}
 
 	// Of Clusters.
 	StaticClusters = &Feature{name: "clusters of type STATIC and STRICT_DNS", effects: grpc(Rejects)}
 	OtherPolicies  = &Feature{name: "lb_policy", effects: grpc(Rejects),
-		note: "gRPC clients other than those of dynxds reject the Clusters; they accept the policy in load_balancing_policy, with another one after it"}
-	Maglev       = &Feature{name: "Maglev", effects: grpc(Ignores), note: "dynxds and Envoy use a Maglev table; other gRPC clients use a hash ring"}
+		Note: "gRPC clients other than those of dynxds reject the Clusters; they accept the policy in load_balancing_policy, with another one after it"}
+	Maglev       = &Feature{name: "Maglev", effects: grpc(Ignores), Note: "dynxds and Envoy use a Maglev table; other gRPC clients use a hash ring"}
 	LeastRequest = &Feature{name: "least_request", effects: [...]Effect{OtherGRPC: Ignores, GRPCJS: Ignores}}
-	Random       = &Feature{name: "random", effects: grpc(Ignores), note: "dynxds and Envoy pick endpoints at random; other gRPC clients in turns"}
+	Random       = &Feature{name: "random", effects: grpc(Ignores), Note: "dynxds and Envoy pick endpoints at random; other gRPC clients in turns"}
 	Subsets      = &Feature{name: "random subsets", effects: noneBut(Ignores),
-		note: "dynxds, and gRPC clients with gRFC A68, use a subset of the endpoints; others use all of them"}
-	SlowStart   = &Feature{name: "slow start", effects: grpc(Ignores), note: "dynxds and Envoy give endpoints that start a smaller share" + otherGRPC}
+		Note: "dynxds, and gRPC clients with gRFC A68, use a subset of the endpoints; others use all of them"}
+	SlowStart   = &Feature{name: "slow start", effects: grpc(Ignores), Note: "dynxds and Envoy give endpoints that start a smaller share" + otherGRPC}
 	Consecutive = &Feature{name: "consecutive failures", effects: grpc(Ignores),
-		note: "dynxds and Envoy eject endpoints for consecutive failures, and add jitter" + otherGRPC}
-	RetryLimits = &Feature{name: "limits of retries", effects: grpc(Ignores), note: "dynxds and Envoy limit the retries that are in flight" + otherGRPC}
-	Health      = &Feature{name: "health_checks", effects: grpc(Ignores), note: "dynxds and Envoy check the health of endpoints" + otherGRPC}
+		Note: "dynxds and Envoy eject endpoints for consecutive failures, and add jitter" + otherGRPC}
+	RetryLimits = &Feature{name: "limits of retries", effects: grpc(Ignores), Note: "dynxds and Envoy limit the retries that are in flight" + otherGRPC}
+	Health      = &Feature{name: "health_checks", effects: grpc(Ignores), Note: "dynxds and Envoy check the health of endpoints" + otherGRPC}
 	LoadReports = &Feature{name: "lrs_server", effects: [...]Effect{Envoy: Ignores, GRPCJS: Obeys},
-		note: "gRPC clients report loads; Envoy does so only if its bootstrap says it"}
+		Note: "gRPC clients report loads; Envoy does so only if its bootstrap says it"}
 	Providers = &Feature{name: "certificate_providers", effects: [...]Effect{Envoy: Rejects, GRPCJS: Obeys},
-		note: "Envoy has none of gRPC's certificate_providers: it rejects the Clusters, or does not verify servers"}
+		Note: "Envoy has none of gRPC's certificate_providers: it rejects the Clusters, or does not verify servers"}
 
 	// Of endpoints.
 	HostNames = &Feature{name: "host names", effects: [...]Effect{OtherGRPC: Rejects, Envoy: Rejects, GRPCJS: Rejects},
-		note: "%q is a name; Envoy and gRPC in languages other than Go take IP addresses only, and do not get this endpoint"}
+		Note: "%q is a name; Envoy and gRPC in languages other than Go take IP addresses only, and do not get this endpoint"}
 )
 
 // universalFilters are the filters of every gRPC client with xDS.

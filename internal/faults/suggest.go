@@ -9,9 +9,6 @@ import (
 func Nearest(word string, choices []string) string {
 	best, distance := "", max(len(word)/3, 1)+1
 	for _, choice := range choices {
-		if strings.EqualFold(word, choice) {
-			return choice
-		}
 		if d := editDistance(strings.ToLower(word), strings.ToLower(choice), distance); d < distance {
 			best, distance = choice, d
 		}

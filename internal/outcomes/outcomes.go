@@ -14,9 +14,9 @@ package outcomes
 import (
 	"cmp"
 	"math/bits"
+	"strings"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -42,11 +42,7 @@ func RouteLabel(name, paths string) string {
 	if len(label) <= maxRoute {
 		return label
 	}
-	end := maxRoute
-	for !utf8.RuneStart(label[end]) {
-		end--
-	}
-	return label[:end]
+	return strings.ToValidUTF8(label[:maxRoute], "")
 }
 
 // Others stands for the routes and clusters for which there is no room (bounds.OutcomeKinds).

@@ -176,7 +176,7 @@ func (n nestedConfigs) parser(filter httpfilter.Filter) httpfilter.Filter {
 		}
 	}
 	if f, ok := filter.(interface {
-		Counting(regexCost *int) httpfilter.OverrideParser
+		Counting(*int) httpfilter.OverrideParser
 	}); ok {
 		return f.Counting(&n.regexCost)
 	}

@@ -62,9 +62,18 @@ func (r Report) says(s Severity, format string, args ...any) Report {
 
 // differs completes a report by what other clients do about a feature, for which args are.
 func (r Report) differs(s Severity, f *dialect.Feature, args ...any) Report {
-	clients, note := f.Note()
-	r.Clients = clients
-	return r.says(s, note, args...)
+	inGo, elsewhere, inEnvoy := f.On(dialect.GRPCGo), f.On(dialect.OtherGRPC), f.On(dialect.Envoy)
+	switch {
+	case inGo != dialect.Obeys && inEnvoy != dialect.Obeys:
+		r.Clients = "clients other than those of dynxds"
+	case inGo != dialect.Obeys:
+		r.Clients = "gRPC clients other than those of dynxds"
+	case elsewhere != dialect.Obeys:
+		r.Clients = "Envoy, and gRPC clients in languages other than Go"
+	default:
+		r.Clients = "Envoy"
+	}
+	return r.says(s, f.Note, args...)
 }
 
 // onPart returns a report on the destination of a part.
