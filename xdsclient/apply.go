@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -20,11 +21,11 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	if !u.once(s, it) {
 		return
 	}
-	if known := s.known(it, u.ch.server); known != nil {
-		p = known
+	if p != s.payload {
+		p = cmp.Or(s.known(it, u.ch.server), p)
 	}
-	u.logAmbiguity(s)
 	if o := s.offer; o != nil {
+		u.logAmbiguity(s)
 		switch {
 		case !s.taken.parameters.Equal(it.parameters):
 			o.asks, o.confirmed = false, 0

@@ -38,7 +38,8 @@ func newAuthority(c *XDSClient, key authorityKey, servers []*bootstrap.Server) *
 		resources: make(map[resourceKey]*resource),
 	}
 	if k := c.diskWriter; k != nil {
-		a.disk = k.levels[key.ofAll()]
+		key.target = "" // one level is for all targets
+		a.disk = k.levels[key]
 		a.disk.await()
 	}
 	return a
@@ -91,7 +92,8 @@ func (a *authority) unwatch(w *watch) {
 	if len(r.watches) == 1 {
 		a.client.diskWriter.leaves(r)
 	}
-	if r.removeWatch(w); r.watched() {
+	r.watches = slices.DeleteFunc(r.watches, func(x *watch) bool { return x == w })
+	if r.watched() {
 		return
 	}
 	channels := a.channels

@@ -26,12 +26,6 @@ func authorityOf(n xdsname.Name) authorityKey {
 	return authorityKey{newStyle: n.NewStyle, name: n.Authority}
 }
 
-// ofAll returns the key of the authority for all targets.
-func (k authorityKey) ofAll() authorityKey {
-	k.target = ""
-	return k
-}
-
 // checkName rejects a new-style name of another type than the one it is used with, and a
 // collection that is used as a resource or the reverse.
 func checkName(n xdsname.Name, t *ResourceType, collection bool) error {

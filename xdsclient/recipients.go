@@ -59,12 +59,15 @@ func (u *update) addMembers(it *item) {
 	}
 }
 
-// knownVersion returns the decoded value of a resource's very bytes that one of the recipients has,
-// or nil.
+// knownVersion returns the decoded value of a resource's very bytes that one of the recipients has, or nil. Then it
+// notes the value of other bytes that one has from the server, if any.
 func (u *update) knownVersion(it *item) *payload {
 	for _, s := range u.found {
 		if p := s.known(it, u.ch.server); p != nil {
 			return p
+		}
+		if s.payload != nil && s.payload.server == u.ch.server {
+			it.last = s.payload.value
 		}
 	}
 	return nil

@@ -24,6 +24,8 @@ type requests struct {
 	probe bool
 	// rest are the changes, in order, that did not fit into the last delta request. Later ones wait for them.
 	rest []*subscription
+	// places are, for the subscriptions as they are, those whose bare resources stood at the places of the last responses, or nil.
+	places []*subscription
 	// listed is the list of the last request, sent or not. It is replaced, not changed. Delta
 	// does not need it.
 	listed wire.Targets
@@ -62,12 +64,6 @@ func (ts *typeState) serves(s *subscription) bool {
 // server may be older than the subscription, and will be repeated.
 func (ts *typeState) asked(s *subscription) bool {
 	return !ts.channel.dialect.Incremental || s.State != ads.Unsent
-}
-
-// beginResponse notes that the work on a response begins, whose hash is given.
-func (ts *typeState) beginResponse(hash uint64) {
-	ts.countResponse()
-	ts.repetition = repetition{hash: hash, settled: true}
 }
 
 func (ts *typeState) countResponse() {

@@ -184,7 +184,8 @@ func (s *subscription) named() string { return named(s.resource.key.name, s.reso
 // send has the server send a response.
 func (y *scripted) send(version string, words []string) {
 	y.number++
-	y.beginResponse(0)
+	y.repetition = repetition{settled: true}
+	y.countResponse()
 	unasked := false
 	for _, word := range words {
 		name, denied := strings.CutPrefix(word, "-")

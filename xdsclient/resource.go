@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -129,12 +130,7 @@ func (r *resource) client() *XDSClient { return r.authority.client }
 func (r *resource) isCollection() bool { return r.members != nil }
 
 // watchedEntry returns the entry that has the watches of the resource: for a member, that of its collection.
-func (r *resource) watchedEntry() *resource {
-	if r.memberOf != nil {
-		return r.memberOf
-	}
-	return r
-}
+func (r *resource) watchedEntry() *resource { return cmp.Or(r.memberOf, r) }
 
 // audience returns the watches that use the resource.
 func (r *resource) audience() []*watch { return r.watchedEntry().watches }
@@ -157,11 +153,6 @@ func (r *resource) addWatch(w *watch) {
 	r.queueAllStates(w, nil)
 }
 
-// removeWatch removes a watch.
-func (r *resource) removeWatch(w *watch) {
-	r.watches = slices.DeleteFunc(r.watches, func(x *watch) bool { return x == w })
-}
-
 // queueAllStates queues the state of a resource and of its members for a watcher.
 func (r *resource) queueAllStates(w *watch, d *delivery) {
 	r.queueState(w, d)
@@ -171,12 +162,7 @@ func (r *resource) queueAllStates(w *watch, d *delivery) {
 }
 
 // currentError returns the error that watchers have, or nil.
-func (r *resource) currentError() *Error {
-	if r.link != nil {
-		return r.link
-	}
-	return r.err
-}
+func (r *resource) currentError() *Error { return cmp.Or(r.link, r.err) }
 
 // queueState queues the state of a resource for a watcher, if something is known.
 func (r *resource) queueState(w *watch, d *delivery) {

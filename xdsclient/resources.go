@@ -52,11 +52,15 @@ func (it *item) envelope() Envelope {
 func (u *update) applyResources() error {
 	c, it := u.ch.client, new(item)
 	for r := range u.resp.Resources {
-		*it = item{Resource: u.named(r), enveloped: u.types.typ.Renew != nil && r.Wrapper != nil}
+		*it = item{Resource: r, enveloped: u.types.typ.Renew != nil && r.Wrapper != nil}
 		u.total++
 		c.mu.Lock()
-		u.readParameters(it)
-		known := u.deliver(it)
+		known := u.deliverInPlace(it)
+		if !known {
+			it.Resource = u.named(r)
+			u.readParameters(it)
+			known = u.deliver(it)
+		}
 		c.unlock()
 		if known {
 			continue
@@ -105,6 +109,7 @@ func (u *update) deliver(it *item) bool {
 		return true
 	}
 	u.findRecipients(it)
+	u.notePlace(it)
 	switch {
 	case len(u.found) == 0 && !u.collects:
 		u.drop(it)
@@ -115,13 +120,39 @@ func (u *update) deliver(it *item) bool {
 	default:
 		known := u.knownVersion(it)
 		if known == nil {
-			it.last = u.lastValue(it.Name)
 			return false
 		}
 		u.unchanged++
 		u.deliverTo(it, known)
 	}
 	return true
+}
+
+// deliverInPlace hands a bare resource to the subscription of its place, if that has these bytes, and reports whether it did.
+// Servers keep their order, so few names have to be read and looked up.
+func (u *update) deliverInPlace(it *item) bool {
+	if it.Wrapper != nil || it.Index >= len(u.types.places) {
+		return false
+	}
+	s := u.types.places[it.Index]
+	if s == nil || s.canonical != "" || !s.payload.of(it, u.ch.server) {
+		return false
+	}
+	u.unchanged++
+	u.accept(s, it, s.payload)
+	return true
+}
+
+// notePlace notes that a bare resource is for one subscription alone. There are no more places than subscriptions.
+func (u *update) notePlace(it *item) {
+	ts := u.types
+	if it.Wrapper != nil || len(u.found) != 1 || u.collects || u.ch.dialect.Locators || it.Index >= ts.subs.size {
+		return
+	}
+	if ts.places == nil {
+		ts.places = make([]*subscription, ts.subs.size)
+	}
+	ts.places[it.Index] = u.found[0]
 }
 
 // deliverTo hands a resource to its recipients: p, or the resource's error.
@@ -151,14 +182,4 @@ func (u *update) drop(it *item) {
 			u.unmatched++
 		}
 	}
-}
-
-// lastValue returns the value that the client has of a resource from the server, or nil.
-func (u *update) lastValue(name []byte) any {
-	for s := range u.types.subs.named(name).siblings() {
-		if s.payload != nil && s.payload.server == u.ch.server {
-			return s.payload.value
-		}
-	}
-	return nil
 }

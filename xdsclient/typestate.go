@@ -49,6 +49,7 @@ func newTypeState(t *ResourceType, ch *managementServer) *typeState {
 func (ts *typeState) add(r *resource) *subscription {
 	s := newSubscription(r, ts)
 	ts.subs.add(s)
+	ts.places = nil
 	if s.isCollection() {
 		ts.collections++
 	}
@@ -180,6 +181,7 @@ func (ts *typeState) drop(s *subscription) {
 	s.dropMembers()
 	ts.setCanonicalName(s, "")
 	ts.subs.remove(s)
+	ts.places = nil
 	if s.isCollection() {
 		ts.collections--
 	}

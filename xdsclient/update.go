@@ -113,7 +113,8 @@ func (ch *managementServer) beginUpdate(resp *wire.Response, hash uint64, size i
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	ts.beginResponse(hash)
+	ts.countResponse()
+	ts.repetition = repetition{hash: hash, settled: true}
 	return &update{
 		ch: ch, types: ts, resp: resp, size: size, number: ch.responses, stamp: stampNow(resp.Version),
 		decoder: resourceDecoder{types: ts, server: ts.channel.server, size: size},
