@@ -147,8 +147,8 @@ func (m *String) Matches(s string) bool {
 const (
 	MaxRegexLength = 8 << 10
 	maxRegexCost   = 50_000
-	// maxRegexTotal bounds the cost of all regular expressions of one resource.
-	maxRegexTotal = 1_000_000
+	// MaxRegexTotal bounds the cost of all regular expressions of one resource.
+	MaxRegexTotal = 1_000_000
 )
 
 // A Regex is a compiled regular expression in RE2's syntax.
@@ -167,7 +167,7 @@ func CompileRegex(pattern string, whole bool, total *int) (re Regex, err error) 
 		return Regex{}, errors.New("must not be empty")
 	case len(pattern) > MaxRegexLength:
 		return Regex{}, fmt.Errorf("has %d bytes, more than %d", len(pattern), MaxRegexLength)
-	case *total > maxRegexTotal:
+	case *total > MaxRegexTotal:
 		return Regex{}, errors.New("is one too many: the regular expressions of this resource are too large together")
 	}
 	// The pattern has to be valid before it is wrapped below, unlike "a)|(b".

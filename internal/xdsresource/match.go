@@ -156,7 +156,7 @@ func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole b
 		return matching.Regex{} // Parsing takes time, and an error would not be listed.
 	}
 	re, known := d.lastRegexes[key]
-	if known {
+	if known && d.regexCost <= matching.MaxRegexTotal {
 		d.regexCost += re.Cost
 	} else {
 		var err error
