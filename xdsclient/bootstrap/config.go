@@ -104,18 +104,18 @@ const (
 // A47). endpoint is the target's path without the leading slash. An authority that the
 // bootstrap does not have is an error, whether the target names it or the default template.
 func (c *Config) ListenerName(authority, endpoint string) (string, error) {
-	template := c.ClientListenerTemplate
-	if endpoint == "" && (authority != "" || strings.Contains(template, "%s")) {
-		return "", fmt.Errorf("the target names no service; did you mean %s, or xds://AUTHORITY/SERVICE?", faults.Quote("xds:///"+cmp.Or(authority, "SERVICE")))
-	}
+	of := &Authority{ClientListenerTemplate: c.ClientListenerTemplate}
+	var err error
 	if authority != "" {
-		a, err := c.authority(authority, "")
-		if err != nil {
-			return "", err
-		}
-		template = a.ClientListenerTemplate
+		of, err = c.authority(authority, "")
 	}
-	name := expand(template, endpoint)
+	switch {
+	case endpoint == "" && (err != nil || strings.Contains(of.ClientListenerTemplate, "%s")):
+		return "", fmt.Errorf("the target names no service; did you mean %s, or xds://AUTHORITY/SERVICE?", faults.Quote("xds:///"+cmp.Or(authority, "SERVICE")))
+	case err != nil:
+		return "", err
+	}
+	name := expand(of.ClientListenerTemplate, endpoint)
 	if in, isNew := xdsname.Authority(name); isNew {
 		if _, err := c.authority(in, ", named by client_default_listener_resource_name_template,"); err != nil {
 			return "", err
