@@ -45,10 +45,7 @@ func TestMapInAny(t *testing.T) {
 			t.Fatal("the same map gives other bytes")
 		}
 	}
-	m, err := UnmarshalMap(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(UnmarshalMap(a))
 	if diff := cmp.Diff(b.ToProto(), m, protocmp.Transform()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -71,11 +68,8 @@ func TestMapInAny(t *testing.T) {
 // What Key gives is read back, and anything else is an error.
 func TestUnmarshalConstraints(t *testing.T) {
 	t.Parallel()
-	large, err := proto.Marshal(&discoveryv3.DynamicParameterConstraints{
-		KeyConstraints: map[string]*discoveryv3.DynamicParameterConstraints_KeyConstraints{strings.Repeat("x", 1<<16): nil}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	large := must(proto.Marshal(&discoveryv3.DynamicParameterConstraints{
+		KeyConstraints: map[string]*discoveryv3.DynamicParameterConstraints_KeyConstraints{strings.Repeat("x", 1<<16): nil}}))
 	want := exact("env", "prod")
 	for _, tt := range []struct{ wire, fault string }{
 		{want.Key(), ""},
@@ -93,11 +87,7 @@ func TestUnmarshalConstraints(t *testing.T) {
 func TestUnmarshalParameters(t *testing.T) {
 	t.Parallel()
 	entry := func(key, value string) string {
-		wire, err := proto.MarshalOptions{AllowPartial: true}.Marshal(&discoveryv3.Resource{DynamicParameters: map[string]string{key: value}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(wire)
+		return string(must(proto.MarshalOptions{AllowPartial: true}.Marshal(&discoveryv3.Resource{DynamicParameters: map[string]string{key: value}})))
 	}
 	for _, tt := range []struct {
 		name, wire, want string

@@ -15,12 +15,12 @@ import (
 )
 
 // Hide returns a resource with "*" for each byte of its private keys, passwords and tokens, or as it is if it has none. It finds
-// them on the wire, by the descriptors of the messages, also in an Any. What is in a TypedStruct, or in a message of a type
-// that the program does not know, stays as it is.
+// them on the wire, by the descriptors of the messages, also in an Any. What is in a TypedStruct, in a message of a type
+// that the program does not know, or, as the stack has an end, within 1,000 messages, stays as it is.
 func Hide(a *anypb.Any) *anypb.Any {
 	hidden := new(anypb.Any)
 	b, _ := proto.Marshal(a) // what was received can be sent
-	if !hide(hidden.ProtoReflect().Descriptor(), b, false) {
+	if !hide(hidden.ProtoReflect().Descriptor(), b, false, 1000) {
 		return a
 	}
 	_ = proto.Unmarshal(b, hidden)
@@ -34,8 +34,8 @@ var unmarked = map[protoreflect.Name]bool{
 
 // hide overwrites the secrets in a message or text of type d, which is nil for texts and if it is not known, and reports whether there
 // are any. all says that the whole is a secret.
-func hide(d protoreflect.MessageDescriptor, b []byte, all bool) (found bool) {
-	if d == nil {
+func hide(d protoreflect.MessageDescriptor, b []byte, all bool, depth int) (found bool) {
+	if d == nil || depth == 0 {
 		if all {
 			copy(b, bytes.Repeat([]byte("*"), len(b)))
 		}
@@ -60,7 +60,7 @@ func hide(d protoreflect.MessageDescriptor, b []byte, all bool) (found bool) {
 		default:
 			of = inAny
 		}
-		found = hide(of, f.Value, secret) || found
+		found = hide(of, f.Value, secret, depth-1) || found
 		return nil
 	})
 	return found

@@ -6,7 +6,7 @@ import (
 
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/grpc_service/call_credentials/access_token/v3"
+	tokenpb "github.com/envoyproxy/go-control-plane/envoy/extensions/grpc_service/call_credentials/access_token/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -38,4 +38,10 @@ func TestHide(t *testing.T) {
 			xdstest.Equal(t, name, &want, got, protocmp.Transform())
 		}
 	}
+	deep, err := anypb.New(&tokenpb.AccessTokenCredentials{Token: "hunter2"})
+	for range 1000 {
+		xdstest.NoError(t, err)
+		deep, err = anypb.New(deep)
+	}
+	xdstest.Equal(t, "what is too deep to be looked into", deep, Hide(deep), protocmp.Transform())
 }

@@ -99,9 +99,7 @@ func serverWith(t *testing.T, creds string) *Server {
 func channelBundle(t *testing.T, s *Server) (bundle credentials.Bundle, release func()) {
 	t.Helper()
 	bundle, release, err := s.channel()
-	if err != nil {
-		t.Fatalf("building the credentials failed: %v", err)
-	}
+	xdstest.NoError(t, err)
 	return bundle, release
 }
 

@@ -27,8 +27,6 @@ const servers = `"xds_servers": [{"server_uri": "dns:///xds.example.com:443", "c
 func mustParse(t testing.TB, text string) *Config {
 	t.Helper()
 	c, err := Parse("test", []byte(text))
-	if err != nil {
-		t.Fatalf("Parse failed on a valid bootstrap: %v", err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
