@@ -22,7 +22,7 @@ import (
 //
 // detach may be called again. A call of the recorder may be under way when detach returns.
 func (c *XDSClient) Attach(target string, recorder estats.MetricsRecorder) (detach func()) {
-	a := &attachment{target: target, recorder: recorder}
+	a := &attachment{target: target, recorder: recorder, labels: make(map[labelKey][]string)}
 	unregister := func() {}
 	if recorder != nil {
 		a.metrics = grpcbridge.FindMetrics(Metrics())
@@ -41,7 +41,14 @@ type attachment struct {
 	// recorder may be nil.
 	recorder estats.MetricsRecorder
 	metrics  map[string]*estats.MetricDescriptor // those that gRPC's registry has
+
+	mu sync.Mutex
+	// labels are the label values that were used, so that recording allocates nothing. There
+	// are as many as servers and types of them.
+	labels map[labelKey][]string
 }
+
+type labelKey struct{ server, typ string }
 
 // count adds to a counter, if it is registered. typ is empty for counters without a resource type.
 func (a *attachment) count(metric, server, typ string, n int) {
@@ -49,10 +56,17 @@ func (a *attachment) count(metric, server, typ string, n int) {
 	if counter == nil || n == 0 {
 		return
 	}
-	labels := []string{a.target, server}
-	if typ != "" {
-		labels = append(labels, typ)
+	a.mu.Lock()
+	key := labelKey{server, typ}
+	labels := a.labels[key]
+	if labels == nil {
+		labels = []string{a.target, server}
+		if typ != "" {
+			labels = append(labels, typ)
+		}
+		a.labels[key] = labels
 	}
+	a.mu.Unlock()
 	(*estats.Int64CountHandle)(counter).Record(a.recorder, int64(n), labels...)
 }
 
