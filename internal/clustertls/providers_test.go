@@ -146,7 +146,7 @@ func TestAProviderIsBuiltAgain(t *testing.T) {
 			return p
 		})}, true)
 		synctest.Wait()
-		go s.close()
+		(&Bundle{roots: s}).close() // which does not wait for the plugin
 		close(ready)
 		synctest.Wait()
 		xdstest.Equal(t, "closed", 1, p.closed.Load())
