@@ -2,10 +2,8 @@ package clustertls
 
 import (
 	"net"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -40,11 +38,7 @@ func TestBundlesAreShared(t *testing.T) {
 		t.Error(err)
 	}
 	held()
-	for deadline := time.Now().Add(10 * time.Second); p.closed.Load() != 1; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("the provider is closed %d times, want once", p.closed.Load())
-		}
-	}
+	p.Await(t, "the provider to be closed once", func() bool { return p.closed.Load() == 1 })
 	// Its handshakes fail from now on.
 	_, err := serve(t, withNames(ca, "a")).handshake(t, one)
 	check(t, err, `"roots"`)

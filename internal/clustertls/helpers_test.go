@@ -58,6 +58,7 @@ var logged = new(xdstest.Log)
 
 // provider is a certprovider.Provider of what a test says.
 type provider struct {
+	xdstest.State
 	material func(context.Context) (*certprovider.KeyMaterial, error)
 	closed   atomic.Int64
 }
@@ -66,7 +67,7 @@ func (p *provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, 
 	return p.material(ctx)
 }
 
-func (p *provider) Close() { p.closed.Add(1) }
+func (p *provider) Close() { p.Change(func() { p.closed.Add(1) }) }
 
 func of(m *certprovider.KeyMaterial) *provider {
 	return &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { return m, nil }}
