@@ -87,7 +87,7 @@ func parseServerURI(v jsondoc.Value) string {
 		return ""
 	}
 	scheme, _, hasScheme := strings.Cut(uri, "://") // a resolver of the program's own may use a password
-	if strings.Contains(uri, "@") && !strings.HasPrefix(uri, "unix") && (!hasScheme || slices.Contains([]string{"dns", "http", "https"}, scheme)) {
+	if strings.Contains(uri, "@") && !strings.HasPrefix(uri, "unix") && (!hasScheme || slices.Contains([]string{"dns", "http", "https"}, strings.ToLower(scheme))) {
 		v.Fault("", `expected %s, found one with a user name or a password before "@", which gRPC does not use; remove them`, what)
 		return ""
 	}
