@@ -20,7 +20,7 @@ func digest(v any) string {
 func fingerprintOf(c *Config) string {
 	authorities, providers, constraints := map[string]any{}, map[string]any{}, map[string]any{}
 	for name, a := range c.Authorities {
-		authorities[name] = []any{serverKeys(a.Servers), a.ClientListenerTemplate, a.DynamicParameterConstraintsResource}
+		authorities[name] = []any{a.Servers, a.ClientListenerTemplate, a.DynamicParameterConstraintsResource}
 	}
 	for name, p := range c.CertificateProviders {
 		providers[name] = []any{p.PluginName, canonical(p.Config)}
@@ -30,7 +30,7 @@ func fingerprintOf(c *Config) string {
 	}
 	locality := c.Node.GetLocality()
 	parts := []any{
-		serverKeys(c.Servers), authorities, providers, constraints,
+		c.Servers, authorities, providers, constraints,
 		c.Node.GetId(), c.Node.GetCluster(), c.Node.GetMetadata().AsMap(),
 		locality.GetRegion(), locality.GetZone(), locality.GetSubZone(),
 		c.ClientListenerTemplate, c.ServerListenerTemplate, c.DNSFallback,
@@ -39,21 +39,9 @@ func fingerprintOf(c *Config) string {
 		parts = append(parts, cache.Directory, cache.MaxAge)
 	}
 	if len(c.AllowedServices) > 0 {
-		services := map[string]string{}
-		for target, s := range c.AllowedServices {
-			services[target] = s.Key()
-		}
-		parts = append(parts, services)
+		parts = append(parts, c.AllowedServices)
 	}
 	return digest(parts)
-}
-
-func serverKeys(servers []*Server) []string {
-	keys := make([]string, len(servers))
-	for i, s := range servers {
-		keys[i] = s.Key()
-	}
-	return keys
 }
 
 // canonical returns the value of raw in a form that encoding/json writes in one way, whatever

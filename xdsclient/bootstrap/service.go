@@ -38,6 +38,9 @@ func (s *Service) String() string { return s.URI }
 // It does not reveal the credentials.
 func (s *Service) Key() string { return s.key }
 
+// MarshalText returns the key, which is the service in fingerprints.
+func (s *Service) MarshalText() ([]byte, error) { return []byte(s.key), nil }
+
 // DialOptions returns the options to dial the service with: its channel credentials and its
 // call credentials. Each call makes new credentials, which belong to the caller: it calls
 // release, which is never nil beside a nil error and may be called again, once the
