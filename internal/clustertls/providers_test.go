@@ -64,14 +64,6 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 			}
 		})
 	}
-	xdstest.Parallel(t, "not in a bootstrap", func(t *testing.T) {
-		b, release := NewPool(true, nil, nil).Acquire("c", &xdsresource.Cluster{
-			Security: &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}},
-		})
-		defer release()
-		_, err := serve(t, withNames(ca, "a")).handshake(t, b)
-		check(t, err, `"x"`, "no such provider")
-	})
 }
 
 // closePanics is a provider of roots that panics when it is closed.
@@ -87,7 +79,7 @@ func (closePanics) Close() { panic("out of order") }
 func TestAProviderThatPanicsWhenItIsClosed(t *testing.T) {
 	t.Parallel()
 	name := fmt.Sprint("closing", plugins.Add(1)) // which no other run of the test has logged
-	s := newSource(&xdsresource.CertificateInstance{Instance: name, Provider: builtBy("", func() certprovider.Provider { return closePanics{} })}, true)
+	s := newSource(&xdsresource.CertificateInstance{Provider: builtBy(name, func() certprovider.Provider { return closePanics{} })}, true)
 	_, err := s.material(t.Context())
 	xdstest.NoError(t, err)
 	s.close()

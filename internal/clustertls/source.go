@@ -5,14 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -30,14 +28,12 @@ const maxFetches = 16
 const rebuildAfter = time.Second
 
 // source is a certificate provider that a cluster has for one of two things. gRPC shares providers
-// of the same plugin, configuration, certificate and purpose, over the whole process. A provider that panics
-// fails what asked for it.
+// of the same plugin, configuration, certificate and purpose, over the whole process.
 type source struct {
-	roots    bool // it is for root certificates, and otherwise for that of the client
-	of       *xdsresource.CertificateInstance
-	fetches  chan struct{} // has an element for each call of the provider
-	panicked sync.Once
-	doubted  atomic.Bool // a handshake has failed since the provider was last asked
+	roots   bool // it is for root certificates, and otherwise for that of the client
+	of      *xdsresource.CertificateInstance
+	fetches chan struct{} // has an element for each call of the provider
+	doubted atomic.Bool   // a handshake has failed since the provider was last asked
 
 	// mu guards the provider, also while that is built.
 	mu       sync.Mutex
@@ -65,29 +61,13 @@ func (s *source) built() (certprovider.Provider, error) {
 	case s.closed:
 		return nil, errClosed
 	case s.provider == nil && !time.Now().Before(s.next):
-		s.provider, s.err = s.build()
+		s.provider, s.err = s.of.Provider.Build(certprovider.BuildOptions{CertName: s.of.Certificate, WantRoot: s.roots, WantIdentity: !s.roots})
 		s.next = time.Now().Add(rebuildAfter)
 	}
 	return s.provider, s.err
 }
 
 var errClosed = errors.New("the cluster does not use it any more")
-
-func (s *source) build() (provider certprovider.Provider, err error) {
-	if s.of.Provider == nil || s.of.Provider.Buildable == nil {
-		return nil, errors.New("there is no such provider in the bootstrap")
-	}
-	defer s.recovered(&err)
-	return s.of.Provider.Build(certprovider.BuildOptions{CertName: s.of.Certificate, WantRoot: s.roots, WantIdentity: !s.roots})
-}
-
-// recovered makes a panic of the plugin the error. The first one is logged, without the lock that the caller may hold.
-func (s *source) recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("it panicked: %s", bounds.Text(fmt.Sprint(p), bounds.ErrorText))
-		s.panicked.Do(func() { go logger.Errorf("%s: %v\n%s", s, *err, debug.Stack()) })
-	}
-}
 
 // close ends the provider. A plugin may block. The source may be nil.
 func (s *source) close() {
@@ -98,8 +78,6 @@ func (s *source) close() {
 	s.closed = true
 	provider := s.provider
 	s.mu.Unlock()
-	var err error
-	defer s.recovered(&err)
 	if provider != nil {
 		provider.Close()
 	}
@@ -114,7 +92,7 @@ func (s *source) material(ctx context.Context) (*certprovider.KeyMaterial, error
 	m, err := s.fetch(ctx)
 	switch {
 	case err != nil:
-	case m == nil || s.roots && m.Roots == nil && m.SPIFFEBundleMap == nil || !s.roots && len(m.Certs) == 0:
+	case s.roots && m.Roots == nil && m.SPIFFEBundleMap == nil || !s.roots && len(m.Certs) == 0:
 		err = errors.New("it has none")
 	default:
 		return m, nil
@@ -151,12 +129,11 @@ func (s *source) fetch(ctx context.Context) (*certprovider.KeyMaterial, error) {
 }
 
 // call asks the provider, which may take longer than ctx allows.
-func (s *source) call(ctx context.Context) (m *certprovider.KeyMaterial, err error) {
+func (s *source) call(ctx context.Context) (*certprovider.KeyMaterial, error) {
 	provider, err := s.built()
 	if err != nil {
 		return nil, err
 	}
-	defer s.recovered(&err)
 	if s.doubted.Swap(false) {
 		ctx = certfiles.Doubt(ctx)
 	}
@@ -194,8 +171,5 @@ func (s *source) String() string {
 	if s.of.Certificate != "" {
 		text += ", certificate " + faults.Quote(s.of.Certificate) + ","
 	}
-	if s.of.Provider != nil {
-		text += " (" + s.of.Provider.PluginName + ")"
-	}
-	return text
+	return text + " (" + s.of.Provider.PluginName + ")"
 }

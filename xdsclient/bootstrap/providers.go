@@ -1,13 +1,18 @@
 package bootstrap
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/jsondoc"
@@ -25,16 +30,48 @@ type CertificateProvider struct {
 	// that name: like gRPC's, the bootstrap is valid, and a Cluster that names the
 	// instance is not.
 	Buildable *certprovider.BuildableConfig
+
+	panicked sync.Once
 }
 
-// Build builds the provider. A plugin may panic.
-func (p *CertificateProvider) Build(options certprovider.BuildOptions) (certprovider.Provider, error) {
+// Build builds the provider. A panic of the plugin, now or later, is an error.
+func (p *CertificateProvider) Build(options certprovider.BuildOptions) (_ certprovider.Provider, err error) {
+	defer p.recovered(&err)
 	provider, err := p.Buildable.Build(options)
 	if err != nil {
 		// gRPC's error says no more than this, but for the configuration, which may hold secrets.
 		return nil, errors.New("its plugin did not start it")
 	}
-	return provider, nil
+	return guarded{provider, p}, nil
+}
+
+// recovered makes a panic of the plugin the error. The first one is logged, without the lock that the caller may hold.
+func (p *CertificateProvider) recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("it panicked: %s", bounds.Text(fmt.Sprint(v), bounds.ErrorText))
+		p.panicked.Do(func() {
+			go logger.Errorf("certificate provider plugin %s: %v\n%s", faults.Quote(p.PluginName), *err, debug.Stack())
+		})
+	}
+}
+
+// guarded is a provider whose plugin may panic, and may have nothing.
+type guarded struct {
+	certprovider.Provider
+	of *CertificateProvider
+}
+
+func (g guarded) KeyMaterial(ctx context.Context) (m *certprovider.KeyMaterial, err error) {
+	defer g.of.recovered(&err)
+	if m, err = g.Provider.KeyMaterial(ctx); m == nil && err == nil {
+		err = errors.New("it has none")
+	}
+	return m, err
+}
+
+func (g guarded) Close() {
+	defer g.of.recovered(new(error))
+	g.Provider.Close()
 }
 
 func parseProviders(v jsondoc.Value) map[string]*CertificateProvider {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/credentials/tls/certprovider"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/dynxds/dynxds/internal/testca"
@@ -70,6 +71,10 @@ func TestCredentialsOfATrustedServer(t *testing.T) {
 	}
 	if err := with("mine", "other"); err == nil || !strings.Contains(err.Error(), `the server may have refused the client's certificate`) {
 		t.Errorf("a client's certificate that the server does not take: %v", err)
+	}
+	c.CertificateProviders["panics"] = &CertificateProvider{Buildable: certprovider.NewBuildableConfig("", nil, func(certprovider.BuildOptions) certprovider.Provider { return pluginProvider{} })}
+	if err := with("panics", "mine"); err == nil || !strings.Contains(err.Error(), "it panicked: ") {
+		t.Errorf("a plugin that panics: %v", err)
 	}
 	s, err := c.Service(googleGrpc(t, `target_uri: "a" `+viaPlain+fmt.Sprintf(bearer, "secret")), true)
 	xdstest.NoError(t, err)
