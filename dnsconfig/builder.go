@@ -2,7 +2,6 @@ package dnsconfig
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -61,10 +60,7 @@ func (builder) Scheme() string { return scheme }
 // Build implements resolver.Builder. The target's authority, if there is one, is the address of
 // the DNS server, by default with port 53. Its endpoint is a host, by default with port 443.
 func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	dns := resolver.Get("dns")
-	if dns == nil {
-		return nil, errors.New(`dnsconfig: no resolver is registered for the scheme "dns"`)
-	}
+	dns := resolver.Get("dns") // which gRPC links
 	lookup, err := newLookup(target.URL.Host)
 	if err != nil {
 		return nil, fmt.Errorf("dnsconfig: target %q: %v", target.String(), err)

@@ -62,9 +62,7 @@ func (s *editedStream) Trailer() metadata.MD {
 	if s.trailer == nil {
 		return md
 	}
-	if md = md.Copy(); md == nil {
-		md = metadata.MD{}
-	}
+	md = md.Copy()
 	// The RPC has ended, so Header does not wait.
 	header, _ := s.ClientStream.Header()
 	s.trailer(md, header == nil)

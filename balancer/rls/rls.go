@@ -39,22 +39,14 @@ func parse(from *anypb.Any) (policy, text string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("cannot be read as %s: %v", from.GetTypeUrl(), err)
 	}
-	whole, err := protojson.Marshal(message)
-	if err != nil {
-		return "", "", err
-	}
+	whole, _ := protojson.Marshal(message) // It was read, and has no Any.
 	c := config{ChildPolicy: []map[string]map[string]struct{}{{balancer.TargetPolicy: {}}}, Target: "cluster"}
-	if err := json.Unmarshal(whole, &c); err != nil {
-		return "", "", err
-	}
+	_ = json.Unmarshal(whole, &c) // protojson wrote it
 	if c.RouteLookupConfig == nil {
 		return "", "", errors.New("route_lookup_config must be set")
 	}
 	// protojson varies its spaces, and marshalling removes them.
-	out, err := json.Marshal(c)
-	if err != nil {
-		return "", "", err
-	}
+	out, _ := json.Marshal(c)
 	if _, err := grpcbalancer.Get(grpcrls.Name).(grpcbalancer.ConfigParser).ParseConfig(out); err != nil {
 		return "", "", err
 	}

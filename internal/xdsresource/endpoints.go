@@ -436,9 +436,7 @@ func MetadataOf(e resolver.Endpoint) *corepb.Metadata {
 		return nil
 	}
 	m := new(corepb.Metadata)
-	if proto.Unmarshal([]byte(wire), m) != nil {
-		return nil // Not reached: it was encoded from such a message.
-	}
+	_ = proto.Unmarshal([]byte(wire), m) // It was encoded from such a message.
 	return m
 }
 
@@ -452,10 +450,7 @@ func (d *endpointDecoder) metadata(m *corepb.Metadata) string {
 	if len(m.GetFilterMetadata()) == 0 && len(m.GetTypedFilterMetadata()) == 0 {
 		return ""
 	}
-	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return "" // Not reached: it was decoded.
-	}
+	wire, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m) // It was decoded.
 	return d.intern(textIn(wire))
 }
 

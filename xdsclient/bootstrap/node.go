@@ -85,12 +85,8 @@ func parseMetadata(v jsondoc.Value) *structpb.Struct {
 		v.Fault("", "expected numbers that fit a double, found one that does not")
 		return nil
 	}
-	metadata, err := structpb.NewStruct(fields)
-	if err != nil {
-		v.Fault("", "expected a google.protobuf.Struct: %v", err)
-		return nil
-	}
-	wire, _ := proto.Marshal(metadata) // of texts that are UTF-8
+	metadata, _ := structpb.NewStruct(fields) // of what JSON has, which is UTF-8
+	wire, _ := proto.Marshal(metadata)        // of texts that are UTF-8
 	if (proto.UnmarshalOptions{RecursionLimit: 3 * maxMetadataDepth}).Unmarshal(wire, new(structpb.Struct)) != nil {
 		v.Fault("", "expected at most %d levels of nesting, found more", maxMetadataDepth)
 		return nil
