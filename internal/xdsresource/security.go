@@ -13,6 +13,7 @@ import (
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/peercert"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -247,6 +248,7 @@ func (d clusterDecoder) validationContext(at *faults.Path, pb *tlspb.Certificate
 	if depth := pb.GetMaxVerifyDepth(); depth != nil {
 		s.MaxDepth = &depth.Value
 	}
+	d.regexCost = matching.MaxRegexTotal - maxSANCost
 	for i, m := range pb.GetMatchTypedSubjectAltNames() {
 		at := at.Item("match_typed_subject_alt_names", i)
 		typ, ok := sanTypes[m.GetSanType()]
@@ -262,6 +264,9 @@ func (d clusterDecoder) validationContext(at *faults.Path, pb *tlspb.Certificate
 		s.SANs = append(s.SANs, peercert.Matcher{Value: d.stringMatcher(at.Item("match_subject_alt_names", i), m)})
 	}
 }
+
+// maxSANCost bounds the cost of all regular expressions of one Cluster, of which there may be many.
+const maxSANCost = 20_000
 
 var sanTypes = map[tlspb.SubjectAltNameMatcher_SanType]peercert.SANType{
 	tlspb.SubjectAltNameMatcher_EMAIL:      peercert.Email,
