@@ -1,11 +1,13 @@
 package balancer
 
 import (
+	"encoding/json"
 	"errors"
 	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -19,8 +21,11 @@ import (
 // policyName is the policy's name in gRPC's registry.
 const policyName = "dynxds_experimental"
 
+// ownConfig is the only config of the policy that is valid: a service config of DNS cannot select the policy.
+const ownConfig = `{"for":"the dynxds resolver"}`
+
 // ServiceConfig is the service config, as JSON, that selects this policy.
-const ServiceConfig = `{"loadBalancingConfig":[{"` + policyName + `":{}}]}`
+const ServiceConfig = `{"loadBalancingConfig":[{"` + policyName + `":` + ownConfig + `}]}`
 
 func init() { grpcbalancer.Register(builder{}) }
 
@@ -44,10 +49,17 @@ func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions)
 	return r
 }
 
-// errNoState is for channels whose service config names this policy but which have another
-// resolver.
+// ParseConfig implements balancer.ConfigParser.
+func (builder) ParseConfig(config json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	if string(config) != ownConfig {
+		return nil, errNoState
+	}
+	return nil, nil
+}
+
+// errNoState is for channels that have the policy from a service config and not from the dynxds resolver.
 var errNoState = errors.New("dynxds: load-balancing policy " + policyName +
-	" works only with the dynxds resolver: dial a target of the scheme xds or dynxds")
+	" works only where the dynxds resolver sets it: remove it from the service config, and dial a target of the scheme xds or dynxds")
 
 // linger is how long a connection stays open after its last use, for a policy that connects to the same endpoint (package conns).
 const linger = time.Second

@@ -106,14 +106,15 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			backend := testutils.StartBackend(t, "b1", failFirst())
 			name, target := inZone(t, backend)
-			publish(name, `[{"clientLanguage":["java"],"serviceConfig":{}},{"serviceConfig":`+retryAndRoundRobin+`}]`)
+			void := `{"serviceConfig":{"loadBalancingConfig":[{"dynxds_experimental":{}}]}}`
+			publish(name, `[{"clientLanguage":["java"],"serviceConfig":{}},`+void+`,{"serviceConfig":`+retryAndRoundRobin+`}]`)
 			cc := dial(t, "xds:///"+target, way.opts...)
 			mustReachByEachKind(t, cc, backend)
 			got := statusOf(t, "xds:///"+target)
 			if got.Mode != dynxds.ModeDNS || !strings.Contains(got.Reason, "GRPC_XDS_BOOTSTRAP") {
 				t.Errorf("mode %v, %q", got.Mode, got.Reason)
 			}
-			if got.DNS == nil || got.DNS.Choice == nil || got.DNS.Choice.Index != 1 {
+			if got.DNS == nil || got.DNS.Choice == nil || got.DNS.Choice.Index != 2 {
 				t.Errorf("look-up %+v", got.DNS)
 			}
 			// A lost connection has DNS asked again, at the interval that underZone has set, not after 30 s.
