@@ -98,8 +98,8 @@ func (c *Config) parse(top jsondoc.Object) {
 	c.Authorities = c.parseAuthorities(top.Optional("authorities"))
 	c.CertificateProviders = parseProviders(top.Optional("certificate_providers"))
 	c.AllowedServices = parseServices(top.Optional("allowed_grpc_services"))
-	c.ClientListenerTemplate = cmp.Or(top.Field("client_default_listener_resource_name_template").Text(), "%s")
-	c.ServerListenerTemplate = top.Field("server_listener_resource_name_template").Text()
+	c.ClientListenerTemplate = cmp.Or(parseTemplate(top.Field("client_default_listener_resource_name_template")), "%s")
+	c.ServerListenerTemplate = parseTemplate(top.Field("server_listener_resource_name_template"))
 	c.Constraints = parseConstraints(top.Optional("dynamic_parameter_constraints"), top.Optional("node_metadata_constraints"), c.Node.GetMetadata())
 	c.DNSFallback = parseDNSFallback(top.Optional("dns_fallback"))
 	c.DNSFallbackGiven = top.Optional("dns_fallback").Present()
@@ -127,9 +127,18 @@ func (c *Config) parseAuthorities(v jsondoc.Value) map[string]*Authority {
 	return authorities
 }
 
+// parseTemplate reads a template of names of Listeners. An endpoint may have slashes, and so begin with the type.
+func parseTemplate(v jsondoc.Value) string {
+	template := v.Text()
+	if _, err := xdsname.Parse(expand(template, "type/id")); err != nil && template != "" {
+		v.Fault("", "expected a template of names, found %s: %v", faults.Quote(template), err)
+	}
+	return template
+}
+
 func parseAuthorityTemplate(v jsondoc.Value, authority string) string {
 	prefix := xdsname.AuthorityPrefix(authority)
-	template := v.Text()
+	template := parseTemplate(v)
 	if template == "" {
 		return prefix + "envoy.config.listener.v3.Listener/%s"
 	}
