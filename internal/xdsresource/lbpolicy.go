@@ -2,7 +2,6 @@ package xdsresource
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -316,15 +315,12 @@ func (d clusterDecoder) setPolicy(at *faults.Path, name string, config map[strin
 	d.c.LBPolicy, d.c.LBConfig = name, string(text)
 }
 
+// checkPolicy returns what is wrong with the configuration of a policy that there is.
 func checkPolicy(name string, config json.RawMessage) error {
 	if check := ours[name]; check != nil {
 		return check(string(config))
 	}
-	builder := balancer.Get(name)
-	if builder == nil {
-		return fmt.Errorf("it is not registered with gRPC")
-	}
-	if parser, ok := builder.(balancer.ConfigParser); ok {
+	if parser, ok := balancer.Get(name).(balancer.ConfigParser); ok {
 		_, err := parser.ParseConfig(config)
 		return err
 	}

@@ -24,7 +24,7 @@ func (d *validator) routeMatch(at *faults.Path, pb *routepb.RouteMatch) matching
 	case *routepb.RouteMatch_Path:
 		m.PathKind, m.Path = matching.PathExact, specifier.Path
 	case *routepb.RouteMatch_SafeRegex:
-		m.PathKind, c.Regex = matching.PathRegex, d.regex(at.Field("safe_regex"), specifier.SafeRegex)
+		m.PathKind, c.Regex = matching.PathRegex, d.regex(at.Field("safe_regex"), specifier.SafeRegex, true)
 	case *routepb.RouteMatch_PathSeparatedPrefix:
 		m.PathKind, m.Path = matching.PathSeparatedPrefix, specifier.PathSeparatedPrefix
 		if m.Path == "" || strings.HasSuffix(m.Path, "/") || strings.ContainsAny(m.Path, "?#") {
@@ -131,7 +131,7 @@ func (d *validator) stringPart(at *faults.Path, kind matching.StringKind, value 
 }
 
 func (d *validator) stringRegex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.String {
-	return matching.String{Kind: matching.StringRegex, Regex: d.regex(at, pb).Regexp}
+	return matching.String{Kind: matching.StringRegex, Regex: d.regex(at, pb, true).Regexp}
 }
 
 type regexKey struct {
@@ -139,14 +139,9 @@ type regexKey struct {
 	whole   bool
 }
 
-// regex compiles a pattern that has to match a whole string.
-func (d *validator) regex(at *faults.Path, pb *matcherpb.RegexMatcher) matching.Regex {
-	return d.compile(at, pb, true)
-}
-
-// compile compiles a pattern, each distinct one once. It ignores max_program_size and the
+// regex compiles a pattern, which has to match a whole string or a part of it, each distinct one once. It ignores max_program_size and the
 // choice of engine (gRFC A28). After an error, the result has no Regexp.
-func (d *validator) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole bool) matching.Regex {
+func (d *validator) regex(at *faults.Path, pb *matcherpb.RegexMatcher, whole bool) matching.Regex {
 	d.tied = true
 	key := regexKey{pb.GetRegex(), whole}
 	if re, ok := d.regexes[key]; ok {

@@ -160,7 +160,7 @@ func (d *validator) substitution(at *faults.Path, pb *matcherpb.RegexMatchAndSub
 	if pb == nil {
 		return nil
 	}
-	re := d.compile(at.Field("pattern"), pb.GetPattern(), false)
+	re := d.regex(at.Field("pattern"), pb.GetPattern(), false)
 	if re.Regexp == nil {
 		return nil
 	}
