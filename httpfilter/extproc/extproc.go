@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/httpfilter/internal/attributes"
 	"github.com/dynxds/dynxds/httpfilter/internal/protofilter"
 	"github.com/dynxds/dynxds/httpfilter/internal/sidechannel"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -25,8 +27,11 @@ import (
 
 func init() { httpfilter.Register(newFilter(nil)) }
 
-// deferredClose is the default of deferred_close_timeout.
-const deferredClose = 5 * time.Second
+// deferredClose is the default of deferred_close_timeout, and maxDeferred the limit, as the processor holds a stream of each RPC meanwhile.
+const (
+	deferredClose = 5 * time.Second
+	maxDeferred   = time.Minute
+)
 
 type filter struct{ protofilter.Filter }
 
@@ -76,7 +81,7 @@ type override []func(*config)
 func parse(pb *filterpb.ExternalProcessor, services httpfilter.Services, found *faults.Faults) httpfilter.Config {
 	c := &config{
 		service:     sidechannel.Parse(faults.Field("grpc_service"), pb.GetGrpcService(), services, found),
-		attributes:  [directions][]string{pb.GetRequestAttributes(), pb.GetResponseAttributes()},
+		attributes:  [directions][]string{known(pb.GetRequestAttributes()), known(pb.GetResponseAttributes())},
 		allowFailed: pb.GetFailureModeAllow(),
 		noImmediate: pb.GetDisableImmediateResponse(),
 		observe:     pb.GetObservabilityMode(),
@@ -92,11 +97,16 @@ func parse(pb *filterpb.ExternalProcessor, services httpfilter.Services, found *
 	}
 	if d := pb.GetDeferredCloseTimeout(); d != nil {
 		c.deferred = d.AsDuration()
-		if d.CheckValid() != nil || c.deferred <= 0 {
-			found.Addf(faults.Field("deferred_close_timeout"), "must be a valid duration above 0")
+		if d.CheckValid() != nil || c.deferred <= 0 || c.deferred > maxDeferred {
+			found.Addf(faults.Field("deferred_close_timeout"), "must be a valid duration above 0, of %v at most", maxDeferred)
 		}
 	}
 	return c
+}
+
+// known returns the attributes among names, each once.
+func known(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(attributes.Names()), func(name string) bool { return !slices.Contains(names, name) })
 }
 
 // parseMode reads a ProcessingMode. Without a mode, headers are sent, and trailers are not.
@@ -153,7 +163,7 @@ func parseOverride(pb *filterpb.ExtProcPerRoute, services httpfilter.Services, f
 	}
 	for d, names := range [directions][]string{overrides.GetRequestAttributes(), overrides.GetResponseAttributes()} {
 		if len(names) > 0 {
-			o = append(o, func(c *config) { c.attributes[d] = names })
+			o = append(o, func(c *config) { c.attributes[d] = known(names) })
 		}
 	}
 	return &o
