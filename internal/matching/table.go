@@ -45,6 +45,13 @@ func NewTable(n int, at func(i int32) *Route) *Table {
 	return t
 }
 
+// Of returns the Table of other routes whose matches are the same.
+func (t *Table) Of(at func(i int32) *Route) *Table {
+	other := *t
+	other.at = at
+	return &other
+}
+
 // None is the result of Find if no route matches.
 const None = -1
 

@@ -79,7 +79,7 @@ func TestRoutesTogetherAreAsAlone(t *testing.T) {
 			for _, route := range vh.Routes {
 				want = append(want, alone(vh, route)...)
 			}
-			xdstest.Equal(t, where+", "+vh.Name, want, got.VirtualHosts[i].Routes, cmpopts.IgnoreUnexported(Forward{}), cmpopts.IgnoreUnexported(matching.Regex{}))
+			xdstest.Equal(t, where+", "+vh.Name, want, got.VirtualHosts[i].Routes, cmpopts.IgnoreUnexported(Forward{}, Route{}, matching.Regex{}))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -24,11 +25,11 @@ type RouteConfiguration struct {
 	// RouteConfiguration is part of a Listener, which then has the list.
 	Ignored []xdsclient.Ignored
 
-	// For the next version: its regular expressions, its bytes without virtual hosts, and the settings of routes that depend on nothing but
-	// these bytes, those of the virtual host without routes, and their own. The latter two are the keys.
-	regexes  map[regexKey]matching.Regex
-	head     string
-	settings map[string]map[string]*Settings
+	// For the next version: its regular expressions, its bytes without virtual hosts, and the virtual hosts by their bytes without
+	// routes.
+	regexes map[regexKey]matching.Regex
+	head    string
+	hosts   map[string]*VirtualHost
 }
 
 // VirtualHost is a validated VirtualHost with the routes that gRPC can use, in order.
@@ -56,6 +57,9 @@ type Route struct {
 	Name  string
 	Match matching.Route
 	*Settings
+
+	// raw is the route in the resource, for the next version, or "" if it depends on more than that and the levels above.
+	raw string
 }
 
 // Settings are what a Route has besides its name and match. There may be many routes, few of which
@@ -100,19 +104,19 @@ func readRouteConfiguration(v *validator, raw []byte) *RouteConfiguration {
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
 // own (at is nil) or part of a Listener, with the virtual hosts in raw; pb and head are without. last is the version before, or nil.
 func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration, head, raw []byte, last *RouteConfiguration) *RouteConfiguration {
-	rc := &RouteConfiguration{Name: pb.GetName(), head: textIn(head), settings: make(map[string]map[string]*Settings)}
+	rc := &RouteConfiguration{Name: pb.GetName(), head: textIn(head), hosts: make(map[string]*VirtualHost)}
 	d := newRouteDecoder(v, at, pb)
 	if last != nil {
 		v.lastRegexes = last.regexes
 	}
 	for list := fields(raw); list.nextOf(fieldVirtualHosts); {
 		rest, count := without(list.value, fieldRoutes)
-		d.before = nil
+		d.last, d.next = nil, 0
 		if last != nil && last.head == rc.head {
-			d.before = last.settings[textIn(rest)]
+			d.last = last.hosts[textIn(rest)]
 		}
-		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at, len(rc.VirtualHosts), list.value, rest, count))
-		rc.settings[textIn(rest)] = d.known
+		vh := d.virtualHost(at, len(rc.VirtualHosts), list.value, rest, count)
+		rc.VirtualHosts, rc.hosts[textIn(rest)] = append(rc.VirtualHosts, vh), vh
 	}
 	rc.regexes, rc.Plugins = v.regexes, d.used
 	return rc
@@ -131,12 +135,11 @@ type routeDecoder struct {
 	mostSpecificWins bool
 	// maxBody bounds the body of a DirectResponse.
 	maxBody int
-	// known has the settings of the routes of the current virtual host by their bytes, and before those that it had in the
-	// version before.
-	known, before map[string]*Settings
-	// once has the bytes of settings that are tied, which the next version has to decode again, and notes what is ignored of some.
-	once  []string
-	notes map[*Settings][]int
+	// known has the settings of the routes of the current virtual host by their bytes.
+	known map[string]knownSettings
+	// last is the virtual host in the version before, or nil, and next the index that its next route is expected at.
+	last *VirtualHost
+	next int
 	// routePB and matchPB are for the route at hand.
 	routePB routepb.Route
 	matchPB routepb.RouteMatch
@@ -159,7 +162,6 @@ func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfigurati
 		validator:        v,
 		overrides:        make(map[string]knownOverride),
 		domains:          make(map[string]int),
-		notes:            make(map[*Settings][]int),
 		mostSpecificWins: pb.GetMostSpecificHeaderMutationsWins(),
 		maxBody:          defaultMaxBody,
 	}
@@ -195,17 +197,14 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, raw, rest []byte, cou
 		}
 	}
 	if !d.failed() {
-		vh.compiled = routeTable(vh.Routes)
-	}
-	for _, settings := range d.once {
-		delete(d.known, settings)
+		vh.compiled = routeTable(vh.Routes, d.last)
 	}
 	return vh
 }
 
 // enter decodes the fields of a virtual host that apply to all its routes.
 func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
-	d.known, d.once = make(map[string]*Settings, len(d.before)), nil
+	d.known = make(map[string]knownSettings)
 	d.host = defaults{
 		headers: d.headerMutations(at, pb, d.all.headers),
 		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),
@@ -263,7 +262,7 @@ func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route) *Settings {
 func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
 	table := vh.compiled
 	if table == nil {
-		table = routeTable(vh.Routes)
+		table = routeTable(vh.Routes, nil)
 	}
 	if i := table.Find(&rpc); i != matching.None {
 		return vh.Routes[i]
@@ -287,8 +286,14 @@ func (vh *VirtualHost) Clusters() []string {
 	return names
 }
 
-func routeTable(routes []*Route) *matching.Table {
-	return matching.NewTable(len(routes), func(i int32) *matching.Route { return &routes[i].Match })
+// routeTable makes the table of routes. If the last version, which may be nil, has the same matches, it has the lists of that table.
+func routeTable(routes []*Route, last *VirtualHost) *matching.Table {
+	at := func(i int32) *matching.Route { return &routes[i].Match }
+	same := func(a, b *Route) bool { return a.Match == b.Match }
+	if last != nil && slices.EqualFunc(routes, last.Routes, same) {
+		return last.compiled.Of(at)
+	}
+	return matching.NewTable(len(routes), at)
 }
 
 // Clusters yields the clusters that the route forwards or mirrors to.

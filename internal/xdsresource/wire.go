@@ -152,8 +152,18 @@ func splitRoute(raw []byte) (parts routeParts) {
 	return parts
 }
 
-// routePart decodes one route. It reports false if gRPC ignores the route (gRFC A28).
+// routePart decodes one route. It reports false if gRPC ignores the route (gRFC A28). If the last version has the route, the settings
+// are the same, and so is a match that is nothing but a path.
 func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool {
+	last := d.lastRoute(raw)
+	if last != nil {
+		route.Settings, route.raw = last.Settings, textIn(raw)
+		if path := textAt(raw, last.raw, last.Match.Path); path != "" {
+			route.Name, route.Match = textAt(raw, last.raw, last.Name), last.Match
+			route.Match.Path = path
+			return true
+		}
+	}
 	parts := splitRoute(raw)
 	if parts.broken || parts.matches > 1 {
 		if err := proto.Unmarshal(raw, &d.routePB); err != nil {
@@ -168,35 +178,55 @@ func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool
 	} else {
 		route.Match = d.wireMatch(at.Field("match"), parts.match)
 	}
-	route.Settings = d.settings(at, parts.settings)
+	if last == nil {
+		known := d.settings(at, parts.settings)
+		if route.Settings = known.Settings; !known.tied {
+			route.raw = textIn(raw)
+		}
+	}
 	return route.Settings != nil
 }
 
-// settings decodes all of a route but its name and match. It returns nil if gRPC ignores the route. Routes of a virtual host
-// with the same settings, such as those to one cluster, share them; so does the next version.
-func (d *routeDecoder) settings(at *faults.Path, raw []byte) *Settings {
-	if known := d.known[textIn(raw)]; known != nil {
-		d.ignored.addAgain(d.notes[known])
-		return known
+// window is how many routes of the last version, from the expected one, may be the same as one of this version. Others were removed.
+const window = 100
+
+// lastRoute returns the route of the last version that has the same bytes, or nil. Most routes keep their order.
+func (d *routeDecoder) lastRoute(raw []byte) *Route {
+	if d.last == nil {
+		return nil
 	}
-	if known := d.before[textIn(raw)]; known != nil {
-		d.known[textIn(raw)] = known
+	for i := d.next; i < min(d.next+window, len(d.last.Routes)); i++ {
+		if route := d.last.Routes[i]; route.raw == textIn(raw) {
+			d.next = i + 1
+			return route
+		}
+	}
+	return nil
+}
+
+// knownSettings are settings that several routes of a virtual host may have, and the notes of what is ignored of them. Tied ones are
+// decoded again in the next version.
+type knownSettings struct {
+	*Settings
+	tied  bool
+	notes []int
+}
+
+// settings decodes all of a route but its name and match. There are none if gRPC ignores the route. Routes of a virtual host with
+// the same settings, such as those to one cluster, share them.
+func (d *routeDecoder) settings(at *faults.Path, raw []byte) knownSettings {
+	if known, ok := d.known[textIn(raw)]; ok {
+		d.ignored.addAgain(known.notes)
 		return known
 	}
 	d.tied, d.ignored.noted = false, nil
 	if !d.read(at, raw, &d.routePB) {
-		return new(Settings)
+		return knownSettings{Settings: new(Settings)}
 	}
-	s := d.route(at, &d.routePB)
-	if s == nil || d.failed() {
-		return s
-	}
-	d.known[textIn(raw)] = s
-	if notes := d.ignored.noted; notes != nil {
-		d.notes[s], d.tied = notes, true
-	}
-	if d.tied {
-		d.once = append(d.once, textIn(raw))
+	s := knownSettings{Settings: d.route(at, &d.routePB), notes: d.ignored.noted}
+	s.tied = d.tied || s.notes != nil
+	if s.Settings != nil && !d.failed() {
+		d.known[textIn(raw)] = s
 	}
 	return s
 }
@@ -224,6 +254,16 @@ func pathMatch(raw []byte) (matching.Route, bool) {
 		}
 	}
 	return matching.Route{}, false
+}
+
+// textAt returns the text in bytes that stands where a text stands in the same bytes before, or "" if that is not there. It keeps nothing
+// of them in memory.
+func textAt(now []byte, before, text string) string {
+	at := uintptr(unsafe.Pointer(unsafe.StringData(text))) - uintptr(unsafe.Pointer(unsafe.StringData(before)))
+	if at >= uintptr(len(before)) {
+		return ""
+	}
+	return textIn(now)[at : at+uintptr(len(text))]
 }
 
 // textIn returns bytes of a resource, which do not change, as text that shares their memory: the bytes are
