@@ -29,6 +29,8 @@ type cluster struct {
 	inUse        bool  // it is in the table, or will be after this build
 	walk         *walk // of an aggregate cluster that RPCs are routed to
 
+	// listed is the number of the last configuration that routes RPCs to it.
+	listed uint64
 	// routed is the last build of all clusters in which RPCs were routed to it, 0 if it is in graph.touched. needed is the last one in
 	// which it was under an aggregate cluster.
 	routed, needed uint64

@@ -42,6 +42,7 @@ type graph struct {
 	// current is the configuration in use. next, if not nil, replaces it when its clusters
 	// have answered. Without a configuration both are nil, and err is the reason.
 	current, next *config
+	configs       uint64 // how many there were
 	err           error
 	// The next build visits every cluster if whole, otherwise those in touched. builds counts those that visited every cluster.
 	whole   bool
@@ -192,18 +193,25 @@ func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 		return
 	}
 	g.err = nil
-	g.next = &config{listener: l, routes: rc, virtualHost: vh}
+	g.next = &config{listener: l, routes: rc, virtualHost: vh, clusters: make([]*cluster, 0, len(g.clusters))}
 	if n := len(vh.Routes); n > 0 {
 		g.next.defaultClusters = slices.Collect(vh.Routes[n-1].Clusters)
 	}
-	for _, name := range vh.Clusters() {
-		c := g.cluster(name)
-		if plugin := rc.Plugins[name]; plugin != nil {
-			c.usePlugin(plugin)
-		}
-		g.next.clusters = append(g.next.clusters, c)
-		if !c.inUse {
-			g.next.waits = append(g.next.waits, c)
+	g.configs++
+	for _, route := range vh.Routes {
+		for name := range route.Clusters {
+			c := g.cluster(name)
+			if c.listed == g.configs {
+				continue
+			}
+			c.listed = g.configs
+			if plugin := rc.Plugins[name]; plugin != nil {
+				c.usePlugin(plugin)
+			}
+			g.next.clusters = append(g.next.clusters, c)
+			if !c.inUse {
+				g.next.waits = append(g.next.waits, c)
+			}
 		}
 	}
 	g.changedAll()
