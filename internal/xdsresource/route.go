@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -58,8 +59,8 @@ type Route struct {
 	Match matching.Route
 	*Settings
 
-	// raw is the route in the resource, for the next version, or "" if it depends on more than that and the levels above.
-	raw string
+	// key is the settings in the resource, for the next version, or "" if they depend on more than that and the levels above.
+	key string
 }
 
 // Settings are what a Route has besides its name and match. There may be many routes, few of which
@@ -111,9 +112,9 @@ func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfig
 	}
 	for list := fields(raw); list.nextOf(fieldVirtualHosts); {
 		rest, count := without(list.value, fieldRoutes)
-		d.last, d.next = nil, 0
+		d.last, d.next = new(VirtualHost), 0
 		if last != nil && last.head == rc.head {
-			d.last = last.hosts[textIn(rest)]
+			d.last = cmp.Or(last.hosts[textIn(rest)], d.last)
 		}
 		vh := d.virtualHost(at, len(rc.VirtualHosts), list.value, rest, count)
 		rc.VirtualHosts, rc.hosts[textIn(rest)] = append(rc.VirtualHosts, vh), vh
@@ -135,9 +136,9 @@ type routeDecoder struct {
 	mostSpecificWins bool
 	// maxBody bounds the body of a DirectResponse.
 	maxBody int
-	// known has the settings of the routes of the current virtual host by their bytes.
-	known map[string]knownSettings
-	// last is the virtual host in the version before, or nil, and next the index that its next route is expected at.
+	// known has a route of the current virtual host for each settings, by their bytes, and the notes of what is ignored of them.
+	known map[string]knownRoute
+	// last is the virtual host in the version before, if it had this one, and next where its next route is expected.
 	last *VirtualHost
 	next int
 	// routePB and matchPB are for the route at hand.
@@ -145,6 +146,11 @@ type routeDecoder struct {
 	matchPB routepb.RouteMatch
 	// all applies to all routes, host to those of the current virtual host.
 	all, host defaults
+}
+
+type knownRoute struct {
+	*Route
+	notes []int
 }
 
 // defaults are the settings of the levels above for routes without their own.
@@ -204,7 +210,7 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, raw, rest []byte, cou
 
 // enter decodes the fields of a virtual host that apply to all its routes.
 func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
-	d.known = make(map[string]knownSettings)
+	d.known = make(map[string]knownRoute)
 	d.host = defaults{
 		headers: d.headerMutations(at, pb, d.all.headers),
 		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),
@@ -262,7 +268,7 @@ func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route) *Settings {
 func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
 	table := vh.compiled
 	if table == nil {
-		table = routeTable(vh.Routes, nil)
+		table = routeTable(vh.Routes, vh)
 	}
 	if i := table.Find(&rpc); i != matching.None {
 		return vh.Routes[i]
@@ -286,12 +292,12 @@ func (vh *VirtualHost) Clusters() []string {
 	return names
 }
 
-// routeTable makes the table of routes. If the last version, which may be nil, has the same matches, it has the lists of that table.
-func routeTable(routes []*Route, last *VirtualHost) *matching.Table {
+// routeTable makes the table of routes, of that of other ones if all match the same.
+func routeTable(routes []*Route, other *VirtualHost) *matching.Table {
 	at := func(i int32) *matching.Route { return &routes[i].Match }
 	same := func(a, b *Route) bool { return a.Match == b.Match }
-	if last != nil && slices.EqualFunc(routes, last.Routes, same) {
-		return last.compiled.Of(at)
+	if other.compiled != nil && slices.EqualFunc(routes, other.Routes, same) {
+		return other.compiled.Of(at)
 	}
 	return matching.NewTable(len(routes), at)
 }

@@ -155,15 +155,6 @@ func splitRoute(raw []byte) (parts routeParts) {
 // routePart decodes one route. It reports false if gRPC ignores the route (gRFC A28). If the last version has the route, the settings
 // are the same, and so is a match that is nothing but a path.
 func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool {
-	last := d.lastRoute(raw)
-	if last != nil {
-		route.Settings, route.raw = last.Settings, textIn(raw)
-		if path := textAt(raw, last.raw, last.Match.Path); path != "" {
-			route.Name, route.Match = textAt(raw, last.raw, last.Name), last.Match
-			route.Match.Path = path
-			return true
-		}
-	}
 	parts := splitRoute(raw)
 	if parts.broken || parts.matches > 1 {
 		if err := proto.Unmarshal(raw, &d.routePB); err != nil {
@@ -178,57 +169,41 @@ func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool
 	} else {
 		route.Match = d.wireMatch(at.Field("match"), parts.match)
 	}
-	if last == nil {
-		known := d.settings(at, parts.settings)
-		if route.Settings = known.Settings; !known.tied {
-			route.raw = textIn(raw)
-		}
-	}
+	d.settings(at, parts.settings, route)
 	return route.Settings != nil
 }
 
-// window is how many routes of the last version, from the expected one, may be the same as one of this version. Others were removed.
+// window is how many routes of the last version, from the expected one, may have the settings of one of this version. Those before
+// were removed.
 const window = 100
 
-// lastRoute returns the route of the last version that has the same bytes, or nil. Most routes keep their order.
-func (d *routeDecoder) lastRoute(raw []byte) *Route {
-	if d.last == nil {
-		return nil
-	}
+// settings decodes all of a route but its name and match. There are none if gRPC ignores the route. Routes of a virtual host with
+// the same settings, such as those to one cluster, share them; so does the next version, if its routes are in about the same order.
+func (d *routeDecoder) settings(at *faults.Path, raw []byte, route *Route) {
 	for i := d.next; i < min(d.next+window, len(d.last.Routes)); i++ {
-		if route := d.last.Routes[i]; route.raw == textIn(raw) {
+		if last := d.last.Routes[i]; last.key != "" && last.key == textIn(raw) {
 			d.next = i + 1
-			return route
+			route.Settings, route.key = last.Settings, textIn(raw)
+			return
 		}
 	}
-	return nil
-}
-
-// knownSettings are settings that several routes of a virtual host may have, and the notes of what is ignored of them. Tied ones are
-// decoded again in the next version.
-type knownSettings struct {
-	*Settings
-	tied  bool
-	notes []int
-}
-
-// settings decodes all of a route but its name and match. There are none if gRPC ignores the route. Routes of a virtual host with
-// the same settings, such as those to one cluster, share them.
-func (d *routeDecoder) settings(at *faults.Path, raw []byte) knownSettings {
 	if known, ok := d.known[textIn(raw)]; ok {
 		d.ignored.addAgain(known.notes)
-		return known
+		route.Settings, route.key = known.Settings, known.key
+		return
 	}
 	d.tied, d.ignored.noted = false, nil
 	if !d.read(at, raw, &d.routePB) {
-		return knownSettings{Settings: new(Settings)}
+		route.Settings = new(Settings)
+		return
 	}
-	s := knownSettings{Settings: d.route(at, &d.routePB), notes: d.ignored.noted}
-	s.tied = d.tied || s.notes != nil
-	if s.Settings != nil && !d.failed() {
-		d.known[textIn(raw)] = s
+	route.Settings = d.route(at, &d.routePB)
+	if !d.tied && d.ignored.noted == nil {
+		route.key = textIn(raw)
 	}
-	return s
+	if route.Settings != nil && !d.failed() {
+		d.known[textIn(raw)] = knownRoute{route, d.ignored.noted}
+	}
 }
 
 // wireMatch decodes a match.
@@ -254,16 +229,6 @@ func pathMatch(raw []byte) (matching.Route, bool) {
 		}
 	}
 	return matching.Route{}, false
-}
-
-// textAt returns the text in bytes that stands where a text stands in the same bytes before, or "" if that is not there. It keeps nothing
-// of them in memory.
-func textAt(now []byte, before, text string) string {
-	at := uintptr(unsafe.Pointer(unsafe.StringData(text))) - uintptr(unsafe.Pointer(unsafe.StringData(before)))
-	if at >= uintptr(len(before)) {
-		return ""
-	}
-	return textIn(now)[at : at+uintptr(len(text))]
 }
 
 // textIn returns bytes of a resource, which do not change, as text that shares their memory: the bytes are
