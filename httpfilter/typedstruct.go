@@ -1,6 +1,7 @@
 package httpfilter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,10 +80,7 @@ func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, er
 	if typeURL != "" && !strings.Contains(typeURL, "/") {
 		typeURL = typeurl.Prefix + typeURL
 	}
-	if fields == nil {
-		fields = new(structpb.Struct)
-	}
-	return typeURL, fields, nil
+	return typeURL, cmp.Or(fields, new(structpb.Struct)), nil
 }
 
 // structFaults collects what is wrong with the fields of a TypedStruct, by path.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -57,12 +56,11 @@ type routesWatch = watch[xdsresource.RouteConfiguration]
 
 // config is a set of resources to route by.
 type config struct {
-	listener        *xdsresource.Listener
-	routes          *xdsresource.RouteConfiguration
-	virtualHost     *xdsresource.VirtualHost
-	defaultClusters []string   // of the last route, which usually is the default one
-	clusters        []*cluster // those that it routes RPCs to
-	waits           []*cluster // those of them that have to answer first
+	listener    *xdsresource.Listener
+	routes      *xdsresource.RouteConfiguration
+	virtualHost *xdsresource.VirtualHost
+	clusters    []*cluster // those that it routes RPCs to
+	waits       []*cluster // those of them that have to answer first
 }
 
 // snapshot is the state of a graph at one moment.
@@ -194,24 +192,19 @@ func (g *graph) route(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 	}
 	g.err = nil
 	g.next = &config{listener: l, routes: rc, virtualHost: vh, clusters: make([]*cluster, 0, len(g.clusters))}
-	if n := len(vh.Routes); n > 0 {
-		g.next.defaultClusters = slices.Collect(vh.Routes[n-1].Clusters)
-	}
 	g.configs++
-	for _, route := range vh.Routes {
-		for name := range route.Clusters {
-			c := g.cluster(name)
-			if c.listed == g.configs {
-				continue
-			}
-			c.listed = g.configs
-			if plugin := rc.Plugins[name]; plugin != nil {
-				c.usePlugin(plugin)
-			}
-			g.next.clusters = append(g.next.clusters, c)
-			if !c.inUse {
-				g.next.waits = append(g.next.waits, c)
-			}
+	for name := range vh.Clusters {
+		c := g.cluster(name)
+		if c.listed == g.configs {
+			continue
+		}
+		c.listed = g.configs
+		if plugin := rc.Plugins[name]; plugin != nil {
+			c.usePlugin(plugin)
+		}
+		g.next.clusters = append(g.next.clusters, c)
+		if !c.inUse {
+			g.next.waits = append(g.next.waits, c)
 		}
 	}
 	g.changedAll()

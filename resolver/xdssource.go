@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -131,7 +132,9 @@ func (x *xdsSource) apply(s *snapshot) {
 			logger.Infof("%s: routes of version %d in use: Listener %q, RouteConfiguration %q, virtual host %q",
 				cc.Target(), s.version, s.config.listener.Name, s.config.routes.Name, s.config.virtualHost.Name)
 		}
-		state.Default = s.config.defaultClusters
+		if routes := s.config.virtualHost.Routes; len(routes) > 0 {
+			state.Default = slices.Collect(routes[len(routes)-1].Clusters) // The last route is usually the default one.
+		}
 		state.Connect = !x.connected && !x.channel.Awaited()
 		x.connected = true
 		state.Reselect = x.selector.Reselect

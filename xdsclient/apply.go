@@ -225,11 +225,7 @@ func (u *update) reportAnswered() {
 		if s.State == ads.Ended {
 			continue
 		}
-		whole := s.payload
-		if whole == nil {
-			whole = &payload{server: u.ch.server}
-		}
-		s.accept(whole, u.stamp, u.ch.delivery)
+		s.accept(cmp.Or(s.payload, &payload{server: u.ch.server}), u.stamp, u.ch.delivery)
 		s.cullMembers(u.ch.delivery)
 	}
 }

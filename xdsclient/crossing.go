@@ -213,21 +213,22 @@ func (ts *typeState) hasRead(s *subscription) bool {
 // knew reports whether the server may have known of a subscription to a name with other constraints, that are like this, when
 // it had not read the request for a subscription.
 func (ts *typeState) knew(s *subscription, name string, like func(dynparam.Constraints) bool) bool {
-	if ts.hasRead(s) {
-		return false
-	}
-	own := s.resource.constraints
-	if ts.wasUnsubscribedLike(name, func(l *unsubscription) bool {
-		return !l.constraints.Equal(own) && like(l.constraints)
-	}) {
-		return true
-	}
+	return !ts.hasRead(s) && ts.hasOther(s, name, like, func(other *subscription) bool {
+		return other.request > 0 && (s.request == 0 || other.request < s.request)
+	})
+}
+
+// hasOther reports whether there is, besides a subscription, one to a name whose constraints are like this, and which counts or
+// ended in a request that the server may not have read.
+func (ts *typeState) hasOther(s *subscription, name string, like func(dynparam.Constraints) bool, counts func(other *subscription) bool) bool {
 	for other := range ts.subs.first[name].siblings() {
-		if other.request > 0 && (s.request == 0 || other.request < s.request) && like(other.resource.constraints) {
+		if counts(other) && like(other.resource.constraints) {
 			return true
 		}
 	}
-	return false
+	return ts.wasUnsubscribedLike(name, func(l *unsubscription) bool {
+		return !l.constraints.Equal(s.resource.constraints) && like(l.constraints)
+	})
 }
 
 // gaveUp reports whether the server may not know yet that a subscription to a name has ended that a resource with
@@ -239,18 +240,8 @@ func (ts *typeState) gaveUp(name string, parameters dynparam.Parameters) bool {
 // mayBeForAnother reports whether a resource with these parameters may be in a response for another subscription to
 // the name, or for one that the server may not know to have ended.
 func (ts *typeState) mayBeForAnother(s *subscription, parameters dynparam.Parameters) bool {
-	name, own := s.resource.key.name, s.resource.constraints
-	if ts.wasUnsubscribedLike(name, func(l *unsubscription) bool {
-		return !l.constraints.Equal(own) && l.constraints.Match(parameters)
-	}) {
-		return true
-	}
-	for other := range ts.subs.first[name].siblings() {
-		if other != s && other.resource.constraints.Match(parameters) {
-			return true
-		}
-	}
-	return false
+	like := func(c dynparam.Constraints) bool { return c.Match(parameters) }
+	return ts.hasOther(s, s.resource.key.name, like, func(other *subscription) bool { return other != s })
 }
 
 // noteRead notes that the server has sent the resource of a subscription, with these parameters. Unless the resource

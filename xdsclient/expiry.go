@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -44,9 +45,7 @@ func (e *expiry) stop() { e.before, e.started = e.read(), time.Time{} }
 // expect starts the timer of a subscription. Its deadline is the latest, as all have the same timeout.
 func (e *expiry) expect(s *subscription) {
 	s.deadline = e.read() + e.timeout
-	if e.next == 0 {
-		e.next = s.deadline
-	}
+	e.next = cmp.Or(e.next, s.deadline)
 	e.arm()
 }
 

@@ -73,15 +73,6 @@ func (u *update) knownVersion(it *item) *payload {
 	return nil
 }
 
-// asked reports whether something of this name is subscribed u.
-func (u *update) asked(name []byte) bool {
-	if u.types.subs.named(name) != nil {
-		return true
-	}
-	first, _ := u.types.collectionsOf(name)
-	return first != nil
-}
-
 // takes reports whether a subscription to the name of a resource takes it, and passes whether it does not, though the resource
 // matches, because of something better.
 func (u *update) takes(s *subscription, it *item) (takes, passes bool) {

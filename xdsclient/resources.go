@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -170,7 +171,8 @@ func (u *update) deliverTo(it *item, p *payload) {
 
 // drop counts a resource that is for no subscription.
 func (u *update) drop(it *item) {
-	asked := u.ch.dialect.Locators && u.asked(it.Name)
+	collection, _ := u.types.collectionsOf(it.Name)
+	asked := u.ch.dialect.Locators && cmp.Or(u.types.subs.named(it.Name), collection) != nil
 	switch {
 	case it.unreadable && asked:
 		u.nameless++

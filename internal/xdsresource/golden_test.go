@@ -250,7 +250,7 @@ func checkLeftOut(t *testing.T, m proto.Message, value any) {
 	}
 	for i, vh := range m.(*routepb.RouteConfiguration).GetVirtualHosts() {
 		xdstest.Equal(t, "routes of "+vh.GetName(), len(vh.GetRoutes()), len(rc.VirtualHosts[i].Routes)+len(rc.VirtualHosts[i].LeftOut))
-		for _, name := range rc.VirtualHosts[i].Clusters() {
+		for name := range rc.VirtualHosts[i].Clusters {
 			if _, isPlugin := PluginName(name); isPlugin && rc.Plugins[name] == nil {
 				t.Errorf("a route forwards to %s, which is not among the plugins", name)
 			}

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func checkSameRouting(t *testing.T, got, want *RouteConfiguration) {
 		t.Fatalf("%d virtual hosts, want %d", len(got.VirtualHosts), len(want.VirtualHosts))
 	}
 	for i, w := range want.VirtualHosts {
-		xdstest.Equal(t, "the clusters", w.Clusters(), got.VirtualHosts[i].Clusters())
+		xdstest.Equal(t, "the clusters", slices.Collect(w.Clusters), slices.Collect(got.VirtualHosts[i].Clusters))
 		g := got.VirtualHosts[i]
 		if g.Name != w.Name || !reflect.DeepEqual(g.Domains, w.Domains) || !reflect.DeepEqual(g.Overrides, w.Overrides) || !reflect.DeepEqual(g.Routes, w.Routes) {
 			t.Errorf("virtual host %d is not what it decodes to", i)

@@ -276,20 +276,16 @@ func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
 	return nil
 }
 
-// Clusters returns the clusters that the routes forward or mirror RPCs to, each once.
+// Clusters yields the clusters that the routes forward or mirror RPCs to, again for each route.
 // Clusters that only a header names are not among them, see WeightedCluster.Cluster.
-func (vh *VirtualHost) Clusters() []string {
-	var names []string
-	known := make(map[string]bool)
+func (vh *VirtualHost) Clusters(yield func(string) bool) {
 	for _, route := range vh.Routes {
 		for name := range route.Clusters {
-			if !known[name] {
-				known[name] = true
-				names = append(names, name)
+			if !yield(name) {
+				return
 			}
 		}
 	}
-	return names
 }
 
 // routeTable makes the table of routes, of that of other ones if all match the same.

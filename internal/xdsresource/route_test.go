@@ -3,6 +3,7 @@
 package xdsresource
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,8 +83,8 @@ func TestClusters(t *testing.T) {
 			{Domains: []string{"b"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "c"), xdsmsg.PrefixRoute("/", "a")}},
 		},
 	})
-	xdstest.Equal(t, "VirtualHost.Clusters", []string{"b", "m", "a"}, rc.VirtualHosts[0].Clusters())
-	xdstest.Equal(t, "of another virtual host", []string{"c", "a"}, rc.VirtualHosts[1].Clusters())
+	xdstest.Equal(t, "VirtualHost.Clusters", []string{"b", "m", "a", "b", "b"}, slices.Collect(rc.VirtualHosts[0].Clusters))
+	xdstest.Equal(t, "of another virtual host", []string{"c", "a"}, slices.Collect(rc.VirtualHosts[1].Clusters))
 }
 
 // RouteAction.weighted_clusters: RPCs are drawn by weight (gRFC A28).

@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,7 +105,7 @@ func TestVirtualHostThatWasNotDecoded(t *testing.T) {
 	if got := rc.VirtualHost("A.b").Route(matching.RPC{Method: "/m"}); got != route {
 		t.Errorf("Route = %v, want the one there is", got)
 	}
-	if got := rc.VirtualHosts[0].Clusters(); len(got) != 1 || got[0] != "a" {
+	if got := slices.Collect(rc.VirtualHosts[0].Clusters); len(got) != 1 || got[0] != "a" {
 		t.Errorf("Clusters = %v, want [a]", got)
 	}
 }

@@ -75,7 +75,7 @@ func SurveySource(s *Source, request Request) (*Explanation, error) {
 				e.out.Services[in.Name] = c.Needs()
 			}
 		}
-		for _, name := range e.virtualHost.Clusters() {
+		for name := range e.virtualHost.Clusters {
 			e.useCluster(name)
 		}
 		e.describeClusters()

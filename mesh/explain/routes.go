@@ -18,7 +18,7 @@ func (e *explainer) chooseHost(raw *routepb.RouteConfiguration) {
 	rc, authority, domain := e.routes, e.request.Authority, ""
 	if e.virtualHost = rc.VirtualHost(authority); e.virtualHost != nil {
 		domain, _ = matching.BestDomain(e.virtualHost.Domains, authority)
-		for _, name := range e.virtualHost.Clusters() {
+		for name := range e.virtualHost.Clusters {
 			e.selectable[name] = true
 		}
 	} else {

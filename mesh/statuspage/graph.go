@@ -193,7 +193,7 @@ func chosenCluster(host *xdsresource.VirtualHost, id string) string {
 	if id == "" {
 		return ""
 	}
-	for _, cluster := range host.Clusters() {
+	for cluster := range host.Clusters {
 		if clusterID(cluster) == id {
 			return cluster
 		}

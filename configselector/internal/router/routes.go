@@ -71,9 +71,8 @@ func NewRoutes(ch *Channel, version uint64, host *xdsresource.VirtualHost, route
 	return &Routes{
 		Channel: ch, Version: version, VirtualHost: host, RouteConfigName: routeConfigName,
 		clusters: sync.OnceValue(func() map[string]*sync.Map {
-			names := host.Clusters()
-			set := make(map[string]*sync.Map, len(names))
-			for _, name := range names {
+			set := make(map[string]*sync.Map)
+			for name := range host.Clusters {
 				set[name] = new(sync.Map)
 			}
 			return set

@@ -1,6 +1,7 @@
 package lrs
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,10 +90,7 @@ func (o *order) String() string {
 
 // encodeHello makes the first request of a stream.
 func encodeHello(node *corepb.Node) ([]byte, error) {
-	node = proto.CloneOf(node)
-	if node == nil {
-		node = &corepb.Node{}
-	}
+	node = cmp.Or(proto.CloneOf(node), &corepb.Node{})
 	node.ClientFeatures = append(node.ClientFeatures, SendAllClusters)
 	return proto.Marshal(&loadpb.LoadStatsRequest{Node: node})
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"unicode/utf8"
@@ -119,10 +120,7 @@ const maxStatus = 8 << 10
 // Reason returns the code and the text of the error. A code that gRPC does not have, and OK,
 // which is no error, become UNKNOWN.
 func (e *ResourceError) Reason() (codes.Code, error) {
-	code, text := codes.Code(e.code), bounds.Text(string(e.message), bounds.ErrorText)
-	if text == "" {
-		text = "the server gives no reason"
-	}
+	code, text := codes.Code(e.code), cmp.Or(bounds.Text(string(e.message), bounds.ErrorText), "the server gives no reason")
 	if e.code <= int32(codes.OK) || e.code > int32(codes.Unauthenticated) {
 		code, text = codes.Unknown, fmt.Sprintf("code %d: %s", e.code, text)
 	}
