@@ -44,7 +44,7 @@ func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
 // An answer for one cluster under an aggregate one costs the same, however many others there
 // are: no walk, no new list.
 func TestAnAnswerUnderAnAggregateCostsWhatChanged(t *testing.T) {
-	const members, answers, limit = 1000, 100, 30_000
+	const members, answers, limit = 5000, 100, 30_000
 	f := routed(t, "A")
 	names := make([]string, members)
 	for i := range names {
@@ -66,8 +66,6 @@ func TestAnAnswerUnderAnAggregateCostsWhatChanged(t *testing.T) {
 	if u, _ := s.Underlying.States.Get("m7"); describeCluster("m7", u) != "m7=99" {
 		t.Errorf("the last answer is %s", describeCluster("m7", u))
 	}
-	f.answer("Cluster A", aggregate(append(names, "more")...))
-	f.expect(`R: A=!aggregate cluster "A" has more than 1000 clusters below it: "A" → "more" (node id "node-1"); take some out of the clusters of "A"`)
 }
 
 // Aggregate clusters under an aggregate one become known one by one. All of them together cost what one
@@ -93,7 +91,7 @@ func TestAggregatesUnderAnAggregateCostWhatTheyAre(t *testing.T) {
 		xdstest.Equal(t, "the list", answers, s.Underlying.Names)
 		return after.TotalAlloc - before.TotalAlloc
 	}
-	few, many := cost(30), cost(300)
+	few, many := cost(100), cost(1000)
 	if many > 20*few { // The square would be 100 times as much.
 		t.Errorf("10 times as many aggregate clusters cost %d instead of %d bytes", many, few)
 	}

@@ -88,8 +88,6 @@ const (
 	TokenAudiences = 1000
 	// Mirrors is the limit of the mirrors of a route. Each is an RPC of its own.
 	Mirrors = 16
-	// ClustersBelow is the limit of the clusters below an aggregate cluster, as many aggregate clusters may share them.
-	ClustersBelow = 1000
 	// Conditions is the limit of the header and query matchers of a route or retry policy, of its hash
 	// policies, and of the drop categories of a cluster.
 	Conditions = 100

@@ -480,8 +480,6 @@ func (w *UnderlyingWalk) Visit(name string) error {
 		return w.errorAt(name, fmt.Sprintf("has more than %d clusters below each other", maxClusterDepth), "have %s name clusters with endpoints")
 	case visited:
 		return nil
-	case len(w.heights) > bounds.ClustersBelow:
-		return w.errorAt(name, fmt.Sprintf("has more than %d clusters below it", bounds.ClustersBelow), "take some out of the clusters of %s")
 	}
 	if w.heights == nil {
 		w.heights = make(map[string]int)
