@@ -30,7 +30,7 @@ func init() { httpfilter.Register(newFilter(nil)) }
 // deferredClose is the default of deferred_close_timeout, and maxDeferred the limit, as the processor holds a stream of each RPC meanwhile.
 const (
 	deferredClose = 5 * time.Second
-	maxDeferred   = time.Minute
+	maxDeferred   = time.Hour
 )
 
 type filter struct{ protofilter.Filter }

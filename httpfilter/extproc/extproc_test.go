@@ -74,7 +74,7 @@ func (a after) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 // cancels its context.
 func TestDeferredClose(t *testing.T) {
 	t.Parallel()
-	for deferred, want := range map[string]error{"60": io.EOF, "0 nanos: 1000000": context.Canceled} {
+	for deferred, want := range map[string]error{"3600": io.EOF, "0 nanos: 1000000": context.Canceled} {
 		begun, ended := make(chan struct{}, 1), make(chan error, 1)
 		target := startProcessor(t, nil, func(s procpb.ExternalProcessor_ProcessServer) error {
 			for {

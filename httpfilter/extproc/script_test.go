@@ -238,7 +238,7 @@ func (s *scene) start(rest string) string {
 	s.rpc = httpfilter.RPC{Method: "/s/m", Authority: "host", StreamDesc: desc, Options: []grpc.CallOption{grpc.ForceCodecV2(text{})}}
 	var chain []httpfilter.Interceptor
 	// Whether a stream ends by itself or is cancelled must not depend on the time that steps take.
-	fields := s.fields + "deferred_close_timeout { seconds: 60 }"
+	fields := s.fields + "deferred_close_timeout { seconds: 3600 }"
 	if i := interceptorFor(s.t, httpfilter.ClientInstanceInfo{}, s.target, fields, s.override); i != nil {
 		chain = append(chain, i)
 	}
