@@ -99,7 +99,7 @@ func (c *Config) parse(top jsondoc.Object) {
 	c.CertificateProviders = parseProviders(top.Optional("certificate_providers"))
 	c.AllowedServices = parseServices(top.Optional("allowed_grpc_services"))
 	c.ClientListenerTemplate = cmp.Or(parseTemplate(top.Field("client_default_listener_resource_name_template")), "%s")
-	c.ServerListenerTemplate = parseTemplate(top.Field("server_listener_resource_name_template"))
+	c.ServerListenerTemplate = top.Field("server_listener_resource_name_template").Text()
 	c.Constraints = parseConstraints(top.Optional("dynamic_parameter_constraints"), top.Optional("node_metadata_constraints"), c.Node.GetMetadata())
 	c.DNSFallback = parseDNSFallback(top.Optional("dns_fallback"))
 	c.DNSFallbackGiven = top.Optional("dns_fallback").Present()
