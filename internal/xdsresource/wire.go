@@ -152,8 +152,7 @@ func splitRoute(raw []byte) (parts routeParts) {
 	return parts
 }
 
-// routePart decodes one route. It reports false if gRPC ignores the route (gRFC A28). If the last version has the route, the settings
-// are the same, and so is a match that is nothing but a path.
+// routePart decodes one route. It reports false if gRPC ignores the route (gRFC A28).
 func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool {
 	parts := splitRoute(raw)
 	if parts.broken || parts.matches > 1 {
