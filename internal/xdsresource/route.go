@@ -288,7 +288,7 @@ func (vh *VirtualHost) Clusters(yield func(string) bool) {
 	}
 }
 
-// routeTable makes the table of routes, of that of other ones if all match the same.
+// routeTable makes the table of routes, from that of another version if its routes have the same matches.
 func routeTable(routes []*Route, other *VirtualHost) *matching.Table {
 	at := func(i int32) *matching.Route { return &routes[i].Match }
 	same := func(a, b *Route) bool { return a.Match == b.Match }
