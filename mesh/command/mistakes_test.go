@@ -46,7 +46,7 @@ type mistake struct {
 
 const (
 	// mistakesInAll is how many mistakes the script has, and mistakesLeading how many at least lead to the fix.
-	mistakesInAll, mistakesLeading = 47, 44
+	mistakesInAll, mistakesLeading = 49, 46
 )
 
 // Mistakes of people lead to the fix: the program, or a command, names the cause with its place, and the way out. With -v, the

@@ -118,14 +118,15 @@ func listen(address string) (net.Listener, error) {
 	if address == "" || local && strings.TrimPrefix(path, "//") == "" {
 		return nil, exit.Usagef("--listen %q: want HOST:PORT or unix:PATH", address)
 	}
-	network, way := "tcp", "use another port"
+	network, way := "tcp", "end the process that has it, or use another port"
 	if local {
-		network, address, way = "unix", strings.TrimPrefix(path, "//"), "use another path"
+		network, address = "unix", strings.TrimPrefix(path, "//")
+		way = "end the process that has it, remove what is no socket, or use another path, with fewer than 104 bytes"
 		removeDeadSocket(address)
 	}
 	l, err := net.Listen(network, address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--listen %s: %w; end the process that has it, or %s", address, err, way)
+	if errors.Is(err, syscall.EADDRINUSE) || local && errors.Is(err, syscall.EINVAL) { // EINVAL: the path is too long
+		return nil, fmt.Errorf("--listen %s: %w; %s", address, err, way)
 	}
 	if err != nil {
 		err = fmt.Errorf("--listen %s: %w", address, err)
@@ -145,7 +146,6 @@ func removeDeadSocket(path string) {
 	conn, err := net.Dial("unix", path)
 	if err == nil {
 		conn.Close()
-		return
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		os.Remove(path) // if it fails, so does listening, which says why
