@@ -105,9 +105,9 @@ generate: ## Generate the Go code of the .proto files in proto/
 # The ceilings of "make size". Who deletes lowers them; one rises only for a feature that was asked for: dynxds doctor (1,040 lines), its form for
 # Kubernetes (580), top (750), codes of errors and schemas (550), ext_authz (780), gcp_authn and DNS clusters (450),
 # RLS (480), ext_proc (1,300), composite (775, and 125 for CEL), ignored fields and decisions of filters (110).
-SIZE_PLUGIN := 32824
-SIZE_OTHER := 39351
-SIZE_TESTS := 70734
+SIZE_PLUGIN := 32815
+SIZE_OTHER := 39343
+SIZE_TESTS := 70729
 SIZE_WORDS := 45000
 
 .PHONY: size
