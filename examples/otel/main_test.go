@@ -65,7 +65,8 @@ func TestPage(t *testing.T) {
 	go func() { ended <- run(ctx, target, page, time.Millisecond, spans) }()
 	url := fmt.Sprintf("http://%s/metrics", page.Addr())
 	text := scrape(ctx, t, url)
-	for ; value(text, "dynxds_client_calls_total") < 10; text = scrape(ctx, t, url) {
+	// A page may be written while an RPC ends.
+	for ; min(value(text, "dynxds_client_calls_total"), value(text, "dynxds_client_call_duration_seconds_count")) < 10; text = scrape(ctx, t, url) {
 	}
 	stop()
 	xdstest.NoError(t, <-ended)
