@@ -126,7 +126,8 @@ func (s *storm) settle() {
 }
 
 // In whatever order answers arrive: no RPC goes in plaintext to a cluster that asks for security, as
-// far as the channel knows; a build of all clusters finds nothing that one of the touched ones has missed; and what good answers lead to in the end does not depend on those before.
+// far as the channel knows; a build of all clusters finds nothing that one of the touched clusters has missed; and what good answers
+// lead to in the end does not depend on those before.
 func TestAnswersInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

@@ -218,8 +218,8 @@ func (ts *typeState) knew(s *subscription, name string, like func(dynparam.Const
 	})
 }
 
-// hasOther reports whether there is, besides a subscription, one to a name whose constraints are like this, and which counts or
-// ended in a request that the server may not have read.
+// hasOther reports whether a name has another subscription with constraints like this that counts, or had one whose end the server
+// may not have read.
 func (ts *typeState) hasOther(s *subscription, name string, like func(dynparam.Constraints) bool, counts func(other *subscription) bool) bool {
 	for other := range ts.subs.first[name].siblings() {
 		if counts(other) && like(other.resource.constraints) {

@@ -24,7 +24,7 @@ type requests struct {
 	probe bool
 	// rest are the changes, in order, that did not fit into the last delta request. Later ones wait for them.
 	rest []*subscription
-	// places are, for the subscriptions as they are, those whose bare resources stood at the places of the last responses, or nil.
+	// places has the subscription to the bare resource at each place of the last responses. A new or an ended subscription clears it.
 	places []*subscription
 	// listed is the list of the last request, sent or not. It is replaced, not changed. Delta
 	// does not need it.

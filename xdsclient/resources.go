@@ -129,8 +129,8 @@ func (u *update) deliver(it *item) bool {
 	return true
 }
 
-// deliverInPlace hands a bare resource to the subscription of its place, if that has these bytes, and reports whether it did.
-// Servers keep their order, so few names have to be read and looked up.
+// deliverInPlace hands a bare resource to the subscription whose resource stood at the same place of an earlier response, and reports
+// false if the bytes have changed. Servers keep their order, so few names have to be read and looked up.
 func (u *update) deliverInPlace(it *item) bool {
 	if it.Wrapper != nil || it.Index >= len(u.types.places) {
 		return false

@@ -315,7 +315,7 @@ func (d clusterDecoder) setPolicy(at *faults.Path, name string, config map[strin
 	d.c.LBPolicy, d.c.LBConfig = name, string(text)
 }
 
-// checkPolicy returns what is wrong with the configuration of a policy that there is.
+// checkPolicy returns the error in the configuration of a policy that is registered with gRPC.
 func checkPolicy(name string, config json.RawMessage) error {
 	if check := ours[name]; check != nil {
 		return check(string(config))

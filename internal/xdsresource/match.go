@@ -139,8 +139,8 @@ type regexKey struct {
 	whole   bool
 }
 
-// regex compiles a pattern, which has to match a whole string or a part of it, each distinct one once. It ignores max_program_size and the
-// choice of engine (gRFC A28). After an error, the result has no Regexp.
+// regex compiles a pattern, each distinct one once; whole says that the pattern has to match a whole string, and not a part. The fields
+// max_program_size and engine are ignored (gRFC A28). After an error, the result has no Regexp.
 func (d *validator) regex(at *faults.Path, pb *matcherpb.RegexMatcher, whole bool) matching.Regex {
 	d.tied = true
 	key := regexKey{pb.GetRegex(), whole}

@@ -136,9 +136,10 @@ type routeDecoder struct {
 	mostSpecificWins bool
 	// maxBody bounds the body of a DirectResponse.
 	maxBody int
-	// known has a route of the current virtual host for each settings, by their bytes, and the notes of what is ignored of them.
+	// known has, by the bytes of settings, the first route of the current virtual host with these settings, and the notes of ignored fields.
 	known map[string]knownRoute
-	// last is the virtual host in the version before, if it had this one, and next where its next route is expected.
+	// last is the current virtual host in the version before, empty if it is new, and next the index in last.Routes where the search for
+	// the next settings begins.
 	last *VirtualHost
 	next int
 	// routePB and matchPB are for the route at hand.
@@ -288,7 +289,7 @@ func (vh *VirtualHost) Clusters(yield func(string) bool) {
 	}
 }
 
-// routeTable makes the table of routes, from that of another version if its routes have the same matches.
+// routeTable makes the table of routes. If another version has the same matches, the lists of that version's table serve again.
 func routeTable(routes []*Route, other *VirtualHost) *matching.Table {
 	at := func(i int32) *matching.Route { return &routes[i].Match }
 	same := func(a, b *Route) bool { return a.Match == b.Match }

@@ -172,8 +172,11 @@ func (d *routeDecoder) routePart(at *faults.Path, raw []byte, route *Route) bool
 	return route.Settings != nil
 }
 
-// window is how many routes of the last version, from the expected one, may have the settings of one of this version. Those before
-// were removed.
+// window is how many routes of the last version are compared with a route of this version. So 99 routes that were removed in a row
+// are skipped:
+//
+//	last version  a b c d e
+//	this version  a d e      d is compared with b, c and d; then e with e
 const window = 100
 
 // settings decodes all of a route but its name and match. There are none if gRPC ignores the route. Routes of a virtual host with
